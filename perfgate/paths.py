@@ -1,0 +1,28 @@
+"""Where the suite keeps what outlives a run: generated models, the ledger of started servers, host locks."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_dir() -> Path:
+    """``$PERFGATE_CACHE``, else ``$XDG_CACHE_HOME/dsv4-perfgate``, else ``~/.cache/dsv4-perfgate``."""
+    if own := os.environ.get("PERFGATE_CACHE"):
+        return Path(own)
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(base) / "dsv4-perfgate"
+
+
+def models_dir() -> Path:
+    return cache_dir() / "models"
+
+
+def ledger_dir() -> Path:
+    """One file for each server that was started and not yet seen to end."""
+    return cache_dir() / "servers"
+
+
+def measure_lock() -> Path:
+    """Held by the run that is measuring on this host."""
+    return cache_dir() / "measure.lock"

@@ -1,0 +1,93 @@
+"""The few HTTP calls that the harness itself makes of a server (edge). None of them disturbs a measurement between samples."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.error
+import urllib.request
+from typing import Any
+
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a loopback server is never behind a proxy
+
+
+class ServerHttpError(RuntimeError):
+    """A request that the server did not answer as it should; the message names the URL and the answer."""
+
+
+def request(url: str, method: str = "GET", timeout: float = 10.0) -> tuple[int, bytes]:
+    """Status and body; an error status is returned, not raised. Raises ServerHttpError when nothing answers."""
+    call = urllib.request.Request(url, method=method, data=b"" if method == "POST" else None)
+    try:
+        with _OPENER.open(call, timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read()
+    except (OSError, ValueError) as error:
+        raise ServerHttpError(f"{method} {url}: {error}") from None
+
+
+def get_json(url: str, timeout: float = 10.0) -> dict[str, Any]:
+    """The JSON object at ``url``. Raises ServerHttpError for any other answer."""
+    status, body = request(url, timeout=timeout)
+    if status != 200:
+        raise ServerHttpError(f"GET {url}: status {status}: {body[:200]!r}")
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise ServerHttpError(f"GET {url}: not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ServerHttpError(f"GET {url}: expected a JSON object, got {type(value).__name__}")
+    return value
+
+
+def server_info(base_url: str) -> dict[str, Any]:
+    """``/server_info``, or its older name ``/get_server_info``."""
+    try:
+        return get_json(base_url + "/server_info")
+    except ServerHttpError as error:
+        if "status 404" not in str(error):
+            raise
+        return get_json(base_url + "/get_server_info")
+
+
+def flush_cache(base_url: str, timeout: float = 30.0) -> None:
+    """Empty the prefix cache. SGLang refuses with 400 while a request runs; that is an error here, never ignored."""
+    status, body = request(base_url + "/flush_cache", method="POST", timeout=timeout)
+    if status != 200:
+        raise ServerHttpError(
+            f"POST {base_url}/flush_cache: status {status}: {body[:200].decode(errors='replace')!r}; a request that is "
+            "not ours is probably running on this server"
+        )
+
+
+_METRIC = re.compile(r"^(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(?P<labels>[^}]*)\})?\s+(?P<value>\S+)", re.MULTILINE)
+_COUNTERS = (
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "num_requests_total",
+    "num_aborted_requests_total",
+    "num_retracted_requests_total",
+    "cached_tokens_total",
+)
+
+
+def parse_counters(text: str) -> dict[str, float]:
+    """SGLang's counters from Prometheus text, summed over labels, without the ``sglang:`` prefix.
+
+    A counter that never fired is absent from the text and counts 0 (SGLang registers it at its first use).
+    """
+    totals = dict.fromkeys(_COUNTERS, 0.0)
+    for match in _METRIC.finditer(text):
+        name = match["name"].removeprefix("sglang:")
+        if name in totals:
+            totals[name] += float(match["value"])
+    return totals
+
+
+def counters(base_url: str) -> dict[str, float] | None:
+    """The counters now, or None where the server has no ``/metrics`` (started without ``--enable-metrics``)."""
+    status, body = request(base_url + "/metrics")
+    if status != 200 or b"sglang:" not in body:
+        return None
+    return parse_counters(body.decode(errors="replace"))
