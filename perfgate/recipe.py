@@ -129,6 +129,8 @@ class Limits(_Table):
     start_seconds: float = Field(default=120, gt=0)
     sample_seconds: float = Field(default=120, gt=0)
     stop_seconds: float = Field(default=20, gt=0)
+    hang_seconds: float = Field(default=330, ge=0, description="how long a hung server is kept for its watchdog to say why")
+    max_restarts: int = Field(default=1, ge=0, description="fresh servers after one died in the middle of a run")
     max_startup_seconds: float | None = Field(default=None, gt=0, description="fails the start-up check when exceeded")
     min_kv_tokens: int | None = Field(default=None, ge=1)
 

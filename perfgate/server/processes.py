@@ -98,7 +98,7 @@ def end_leftovers(folder: Path, grace_seconds: float = 10.0) -> list[str]:
             lines.append(f"removed an unreadable entry of the server ledger: {path.name}")
             path.unlink(missing_ok=True)
             continue
-        if _is(entry.owner_pid, entry.owner_create_time):
+        if is_process(entry.owner_pid, entry.owner_create_time):
             continue
         living = members(entry)
         if living:
@@ -113,7 +113,8 @@ def create_time(pid: int) -> float:
     return float(psutil.Process(pid).create_time())
 
 
-def _is(pid: int, created: float) -> bool:
+def is_process(pid: int, created: float) -> bool:
+    """Whether ``pid`` is still the process that was created then, and not a later one of the same number."""
     try:
         return abs(create_time(pid) - created) < 1.0
     except psutil.Error:
@@ -121,7 +122,7 @@ def _is(pid: int, created: float) -> bool:
 
 
 def _is_other(pid: int, created: float) -> bool:
-    return psutil.pid_exists(pid) and not _is(pid, created)
+    return psutil.pid_exists(pid) and not is_process(pid, created)
 
 
 def _alive(process: psutil.Process) -> bool:

@@ -1,0 +1,95 @@
+"""What makes two results comparable: hardware, software and resolved server arguments."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from perfgate import redact
+
+PACKAGES = ("sglang", "torch", "triton", "transformers", "sgl-kernel", "sglang-kernel", "sgl-deep-gemm", "flashinfer-python")
+"""Installed versions that can change a server's speed."""
+
+VOLATILE = frozenset(
+    "model_path tokenizer_path served_model_name host port nccl_port dist_init_addr random_seed startup_time launch_command "
+    "internal_states version status frontend max_req_input_len max_total_num_tokens last_gen_throughput gc_threshold "
+    "forward_pass_metrics_ipc_name forward_pass_metrics_worker_id engine_info_bootstrap_port log_level log_level_http "
+    "disaggregation_bootstrap_port crash_dump_folder download_dir weight_version file_storage_path".split()
+)
+"""Keys of ``/server_info`` that differ from start to start or say nothing about speed."""
+
+
+def collect(info: Mapping[str, Any], gpus: list[dict[str, Any]] | None = None) -> dict[str, Any]:
+    """The fingerprint of a server that runs on this host: ``hardware``, ``software``, ``server`` (no secrets, no paths)."""
+    hardware: dict[str, Any] = {
+        "cpu": cpu_model(),
+        "cpus": psutil.cpu_count() or 0,
+        "memory_gib": round(psutil.virtual_memory().total / 2**30),
+    }
+    if gpus:
+        hardware["gpus"] = len(gpus)
+        for key in gpus[0]:
+            values = [gpu.get(key) for gpu in gpus]
+            hardware[f"gpu_{key}"] = values[0] if len({repr(v) for v in values}) == 1 else values
+    software: dict[str, Any] = {"python": platform.python_version(), "os": platform.system()}
+    for name in PACKAGES:
+        try:
+            software[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    if info.get("version"):
+        software["sglang"] = str(info["version"])
+    return {"hardware": hardware, "software": software, "server": server_arguments(info)}
+
+
+def server_arguments(info: Mapping[str, Any]) -> dict[str, Any]:
+    """The resolved arguments that a result depends on, redacted; unset ones are left out."""
+    kept = {k: v for k, v in info.items() if k not in VOLATILE and _is_plain(v) and v not in (None, "", [])}
+    return dict(sorted(redact.redact(kept).items()))
+
+
+def hardware_name(fingerprint: Mapping[str, Any]) -> str:
+    """The file name of a baseline on this hardware: ``1x-nvidia-h200`` or ``cpu-amd-epyc-2c``."""
+    hardware = fingerprint["hardware"]
+    if hardware.get("gpus"):
+        model = hardware.get("gpu_name", "gpu")
+        return f"{hardware['gpus']}x-{_slug(model if isinstance(model, str) else 'mixed')}"
+    return f"cpu-{_slug(str(hardware['cpu']))}-{hardware['cpus']}c"
+
+
+def cpu_model() -> str:
+    """The processor's name as Linux tells it."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return found[1].strip() if found else platform.processor() or platform.machine()
+
+
+def git_commit(folder: Path) -> str | None:
+    """The commit of a checkout, with ``-dirty`` where tracked files differ from it; None outside a checkout."""
+    try:
+        command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return len(value) <= 128 and all(isinstance(v, str | int | float | bool) for v in value)
+    return isinstance(value, str | int | float | bool)
+
+
+def _slug(text: str) -> str:
+    text = re.sub(r"\((r|tm)\)|processor|cpu|\d+-core", " ", text.lower())
+    return re.sub(r"[^a-z0-9]+", "-", text).strip("-") or "unknown"

@@ -1,0 +1,76 @@
+"""What the user asked of a run, checked before anything is started."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfgate.recipe import Recipe, RecipeError
+
+
+class OptionError(ValueError):
+    """Options that do not fit together or the recipe; the message says what to give instead."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command-line options of ``pytest -m perf``; see ``pytest --help``, group perfgate."""
+
+    recipe: Recipe
+    recipe_file: Path
+    concurrencies: tuple[int, ...]
+    samples: int
+    max_samples: int
+    baselines: Path
+    report: Path
+    record: bool = False
+    reason: str = ""
+    against: Recipe | None = None
+    server_url: str | None = None
+    tokenizer: Path | None = None
+    port: int | None = None
+    seed: int = 0
+    command: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> list[str]:
+        """The recipe's points that this run was told not to measure."""
+        return [f"C={c}" for c in self.recipe.concurrencies if c not in self.concurrencies]
+
+
+def concurrencies(text: str | None, recipe: Recipe) -> tuple[int, ...]:
+    """The points asked for by ``--concurrency 1,16``; all of the recipe's by default. Raises OptionError."""
+    if text is None:
+        return tuple(recipe.concurrencies)
+    chosen: list[int] = []
+    for part in text.split(","):
+        if not part.strip().isdigit():
+            raise OptionError(f"--concurrency {text!r}: {part.strip()!r} is not a whole number; give for example 1,16,64")
+        value = int(part)
+        if value not in recipe.concurrencies:
+            known = ", ".join(map(str, recipe.concurrencies))
+            raise OptionError(f"--concurrency {value} is not a point of recipe {recipe.name}, which has {known}")
+        if value not in chosen:
+            chosen.append(value)
+    return tuple(chosen)
+
+
+def check(options: Options) -> None:
+    """Raises OptionError where options contradict each other."""
+    if options.record and not options.reason.strip():
+        raise OptionError("--record needs --reason TEXT: it stays in the baseline file for whoever wonders later")
+    if options.reason and not options.record:
+        raise OptionError("--reason is only for --record")
+    if options.against is not None and (options.record or options.server_url):
+        raise OptionError("--against compares two servers that this run starts; it goes with neither --record nor --server-url")
+    if options.against is not None:
+        missing = [c for c in options.concurrencies if c not in options.against.concurrencies]
+        if missing:
+            raise OptionError(f"--against {options.against.name} lacks the points C={missing}; give --concurrency without them")
+    if options.samples < 2:
+        raise OptionError(f"--samples {options.samples}: at least 2 are needed, since one sample has no spread")
+    if options.port is not None and options.server_url:
+        raise OptionError("--port is for a server that this run starts; --server-url names one that already runs")
+
+
+__all__ = ["OptionError", "Options", "RecipeError", "check", "concurrencies"]

@@ -1,0 +1,57 @@
+"""The server's log as a growing file: positions, slices, and the last throughput that it printed."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+_MAX_SLICE = 64 * 1024 * 1024
+_RATE = re.compile(r"Decode batch.*?gen throughput \(token/s\): ([0-9.]+)")
+
+
+class LogFile:
+    """Reads without holding the file open, so that truncation and rotation are noticed and not followed blindly."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._identity = self._stat()[0]
+
+    def mark(self) -> int:
+        """The current end of the log, in bytes."""
+        return self._stat()[1]
+
+    def lost(self, mark: int) -> bool:
+        """Whether the part before ``mark`` is no longer there: the file shrank or is another one now."""
+        identity, size = self._stat()
+        return size < mark or identity != self._identity
+
+    def since(self, mark: int) -> str:
+        """Text from ``mark`` on, at most 64 MiB of it."""
+        return self._read(mark, _MAX_SLICE)
+
+    def whole(self) -> str:
+        """The log, or where it is very long its last 64 MiB."""
+        return self._read(max(0, self.mark() - _MAX_SLICE), _MAX_SLICE)
+
+    def tail(self, size: int) -> str:
+        return self._read(max(0, self.mark() - size), size)
+
+    def live_throughput(self) -> float | None:
+        """Tokens per second on the last decode line, which SGLang prints every 40 steps."""
+        rates = _RATE.findall(self.tail(16384))
+        return float(rates[-1]) if rates else None
+
+    def _read(self, start: int, size: int) -> str:
+        try:
+            with self.path.open("rb") as source:
+                source.seek(start)
+                return source.read(size).decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _stat(self) -> tuple[int, int]:
+        try:
+            found = self.path.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_ino, found.st_size
