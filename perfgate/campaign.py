@@ -7,20 +7,19 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Protocol
 
 from perfgate import diagnosis
 from perfgate.recipe import Recipe
 from perfgate.sampler import Failure, Sampler, Show, Taken
-from perfgate.server import Server, ServerError
+from perfgate.server import ServerError
 from perfgate.workload import Plan, Sample
 
 
 class Host(Protocol):
     """Gives the campaign its server, and another one when that died."""
 
-    def sampler(self, start: int) -> Sampler: ...
+    def sampler(self, start_number: int) -> Sampler: ...
 
     def lost(self) -> None: ...
 
@@ -64,6 +63,12 @@ class CampaignData:
     starts: int = 0
     notes: list[str] = field(default_factory=list)
 
+    def close(self, cause: str, message: str, advice: str, samples: int) -> None:
+        """Give every point that lacks ``samples`` the same reason for being missing; what is measured stays."""
+        for point in self.points.values():
+            if not point.closed and len(point.samples) < samples:
+                point.failure = Failure(cause, (), advice, server_lost=False, message=message)
+
 
 Enough = Callable[[int, Sequence[Sample]], bool]
 """(concurrency, samples so far) -> True when more samples would not change the answer."""
@@ -79,10 +84,14 @@ class Order:
     seed: int
 
 
-def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show) -> CampaignData:
-    """Measure all points. Server deaths and dirty samples end in the data, never in an exception; Ctrl-C goes through."""
+def new(recipe: Recipe, order: Order) -> CampaignData:
+    """The empty data of a run."""
     retakes = recipe.workload.max_retakes
-    data = CampaignData({c: PointData(recipe.plan(c), retakes) for c in order.concurrencies})
+    return CampaignData({c: PointData(recipe.plan(c), retakes) for c in order.concurrencies})
+
+
+def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show, data: CampaignData) -> None:
+    """Measure all points into ``data``. Server deaths and dirty samples end there, never in an exception; Ctrl-C goes through."""
     dice = random.Random(order.seed)
     sampler = _start(recipe, host, data, order, dice, show)
     while sampler is not None:
@@ -98,7 +107,6 @@ def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show) ->
                 host.lost()
                 sampler = _start(recipe, host, data, order, dice, show)
                 break
-    return data
 
 
 def _start(recipe: Recipe, host: Host, data: CampaignData, order: Order, dice: random.Random, show: Show) -> Sampler | None:

@@ -1,0 +1,91 @@
+"""What is checked once a run beside the points: start-up, capacity, graphs, and the physics over all points (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfgate.recipe import Recipe
+from perfgate.result import CheckResult, Outcome, PointResult
+
+
+@dataclass(frozen=True)
+class ServerFacts:
+    """What a started server says of itself. None where it does not say."""
+
+    start_seconds: float | None = None
+    kv_tokens: int | None = None
+    max_running_requests: int | None = None
+    graph_batch_sizes: tuple[int, ...] | None = None
+    owned: bool = True
+
+
+def all_checks(recipe: Recipe, facts: ServerFacts | None, points: Sequence[PointResult]) -> list[CheckResult]:
+    """Every check of a run. Without a server there are no facts, and the checks that need them are MISSING."""
+    if facts is None:
+        why = "no server came up"
+        return [CheckResult(name=name, outcome=Outcome.MISSING, why=why) for name in ("start-up time", "KV capacity")]
+    found = [start_up(recipe, facts), kv_capacity(recipe, facts)]
+    found += [graph_coverage(recipe, facts, p.concurrency) for p in points]
+    return found
+
+
+def start_up(recipe: Recipe, facts: ServerFacts) -> CheckResult:
+    """Seconds from the process's start to the proved server, against the recipe's bound."""
+    name, bound = "start-up time", recipe.limits.max_startup_seconds
+    if facts.start_seconds is None:
+        why = "the server was not started by this run" if not facts.owned else "the start was not timed"
+        outcome = Outcome.PASS if not facts.owned else Outcome.MISSING
+        return CheckResult(name=name, outcome=outcome, bound=bound, unit="s", why=why)
+    good = bound is None or facts.start_seconds <= bound
+    why = "" if good else f"{facts.start_seconds:.0f} s, at most {bound:.0f} s allowed (limits.max_startup_seconds)"
+    outcome = Outcome.PASS if good else Outcome.REGRESSION
+    return CheckResult(name=name, outcome=outcome, value=facts.start_seconds, bound=bound, unit="s", why=why)
+
+
+def kv_capacity(recipe: Recipe, facts: ServerFacts) -> CheckResult:
+    """Tokens in the KV pool, against the recipe's bound and what its largest point needs at once."""
+    work = recipe.workload
+    needed = max(recipe.concurrencies) * (work.input_len + work.output_len)
+    bound = max(needed, recipe.limits.min_kv_tokens or 0)
+    if facts.kv_tokens is None:
+        return CheckResult(
+            name="KV capacity",
+            outcome=Outcome.MISSING if facts.owned else Outcome.PASS,
+            bound=bound,
+            unit="tokens",
+            why="the server does not say how many tokens its KV pool holds",
+        )
+    good = facts.kv_tokens >= bound
+    why = "" if good else f"{facts.kv_tokens} tokens, {bound} wanted; raise mem_fraction_static or max_total_tokens"
+    outcome = Outcome.PASS if good else Outcome.REGRESSION
+    return CheckResult(
+        name="KV capacity", outcome=outcome, value=facts.kv_tokens, bound=bound, unit="tokens", why=why
+    )
+
+
+def graph_coverage(recipe: Recipe, facts: ServerFacts, concurrency: int) -> CheckResult:
+    """Whether a decode step of ``concurrency`` requests runs from a captured graph."""
+    name = f"decode graphs C={concurrency}"
+    sizes = facts.graph_batch_sizes
+    if not sizes:
+        if recipe.graphs_reason:
+            return CheckResult(name=name, outcome=Outcome.PASS, why=f"none expected: {recipe.graphs_reason}")
+        if not facts.owned:
+            return CheckResult(name=name, outcome=Outcome.PASS, why="not visible on a server that this run did not start")
+        why = "no graphs were captured, and the recipe gives no graphs_reason; decode would run eagerly"
+        return CheckResult(name=name, outcome=Outcome.INVALID, why=why)
+    largest = max(sizes)
+    good = concurrency <= largest
+    why = (
+        f"captured sizes {_span(sizes)}"
+        if good
+        else f"captured sizes end at {largest}; raise cuda_graph_max_bs to {concurrency} or more, or this point runs eagerly"
+    )
+    outcome = Outcome.PASS if good else Outcome.INVALID
+    return CheckResult(name=name, outcome=outcome, value=largest, bound=concurrency, unit="requests", why=why)
+
+
+def _span(sizes: Sequence[int]) -> str:
+    ordered = sorted(sizes)
+    return ", ".join(map(str, ordered)) if len(ordered) <= 8 else f"{ordered[0]} to {ordered[-1]} ({len(ordered)} sizes)"

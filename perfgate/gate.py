@@ -1,0 +1,212 @@
+"""From what a run collected to its result: every point judged, every check made (pure)."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from perfgate import checks
+from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
+from perfgate.campaign import CampaignData, PointData
+from perfgate.recipe import Point, Recipe
+from perfgate.result import Outcome, PointResult, RunResult, SampleRow
+from perfgate.sampler import Taken
+from perfgate.verdict import Verdict, judge, run_verdict
+from perfgate.workload import Sample
+
+
+@dataclass(frozen=True)
+class Yardstick:
+    """What the points are judged by: a baseline file of this fingerprint, or the recipe's smoke floors, or nothing."""
+
+    recipe: Recipe
+    file: BaselineFile | None
+    fingerprint: Mapping[str, Any]
+    recording: bool
+    samples: int
+    max_samples: int
+    points: int
+
+    @property
+    def judged_by(self) -> str:
+        if self.recording:
+            return "recording"
+        if self.file is not None:
+            return "baseline"
+        return "smoke" if any(p.smoke for p in self.recipe.points) else "nothing"
+
+    def baseline(self, concurrency: int) -> Baseline | None:
+        """The stored baseline. The smoke floor stands in only where this hardware has no file at all: a point that a
+        file lacks, or a file of another fingerprint, must not pass by a floor made for any machine."""
+        if self.file is not None:
+            return self.file.point(concurrency, self.bounds)
+        floor = self.recipe.point(concurrency).smoke
+        return None if floor is None else smoke(concurrency, floor.throughput, floor.step_ms)
+
+    @property
+    def bounds(self) -> Bounds:
+        own = self.recipe.bounds
+        absolute = {"step_time": own.absolute_step_ms} if own.absolute_step_ms else {}
+        return Bounds(relative=own.relative, absolute=absolute, between_start=own.between_start_rel_sd)
+
+    def judge(self, concurrency: int, samples: Sequence[Sample], problems: Sequence[str] = ()) -> Verdict:
+        baseline = self.baseline(concurrency)
+        return judge(
+            samples,
+            baseline,
+            recording=self.recording,
+            min_samples=self.samples,
+            max_samples=self.max_samples,
+            comparisons=2 * self.points,
+            problems=problems,
+            fingerprint=self.fingerprint if baseline is not None and not baseline.is_smoke else None,
+            targets=_targets(self.recipe.point(concurrency)),
+            concurrency=concurrency,
+        )
+
+    def enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
+        """Whether more samples would not change the answer."""
+        if self.recording:
+            return len(samples) >= self.max_samples
+        return self.judge(concurrency, samples).outcome is not Outcome.INCONCLUSIVE
+
+
+def point_result(data: PointData, yardstick: Yardstick) -> PointResult:
+    """One point's verdict with all of its attempts, thrown-away ones too."""
+    rows = [_row(i, taken) for i, taken in enumerate(data.attempts)]
+    concurrency = data.plan.concurrency
+    if data.failure is not None:
+        failure = data.failure
+        return PointResult(
+            concurrency=concurrency,
+            outcome=Outcome.MISSING,
+            why=failure.message,
+            cause=failure.cause,
+            evidence=list(failure.evidence),
+            advice=failure.advice,
+            samples=rows,
+        )
+    if data.exhausted or not data.samples:
+        problems = [p for t in data.thrown_away for p in t.problems if p.invalidates]
+        reasons = list(dict.fromkeys(f"{p.kind}: {p.message}" for p in problems))
+        reasons += list(dict.fromkeys(t.failure.message for t in data.thrown_away if t.failure is not None))
+        return PointResult(
+            concurrency=concurrency,
+            outcome=Outcome.INVALID,
+            why=f"{len(data.thrown_away)} samples thrown away, at most {data.max_retakes} may be: {'; '.join(reasons)}",
+            evidence=list(dict.fromkeys(line for p in problems for line in p.evidence))[:12],
+            advice="mend what disturbed the samples and measure again; docs/verdicts.md explains each kind",
+            samples=rows,
+        )
+    verdict = yardstick.judge(concurrency, data.samples)
+    return PointResult(
+        concurrency=concurrency,
+        outcome=verdict.outcome,
+        why=verdict.why,
+        advice=verdict.advice,
+        metrics=list(verdict.metrics),
+        samples=rows,
+    )
+
+
+def result(
+    data: CampaignData,
+    yardstick: Yardstick,
+    facts: checks.ServerFacts | None,
+    *,
+    started_at: float,
+    seconds: float,
+    left_out: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    command: Sequence[str] = (),
+    commit: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> RunResult:
+    """The whole run. A failing check fails the run as a failing point does."""
+    recipe = yardstick.recipe
+    points = [point_result(p, yardstick) for p in data.points.values()]
+    made = checks.all_checks(recipe, facts, points)
+    outcome, why = run_verdict(points)
+    failed = [c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)]
+    if outcome.passes and failed:
+        outcome, why = failed[0].outcome, f"{why}; but check {failed[0].name}: {failed[0].why}"
+    outside = seconds - data.server_seconds - data.client_seconds
+    return RunResult(
+        recipe=recipe.name,
+        description=recipe.description,
+        outcome=outcome,
+        why=why,
+        judged_by=yardstick.judged_by,  # type: ignore[arg-type]
+        started_at=started_at,
+        seconds=seconds,
+        server_seconds=data.server_seconds,
+        client_seconds=data.client_seconds,
+        overhead_share=max(0.0, outside / seconds) if seconds > 0 else None,
+        command=list(command),
+        commit=commit,
+        fingerprint=dict(yardstick.fingerprint),
+        fingerprint_differences=fingerprint_differences(yardstick),
+        baseline_file=_baseline_name(yardstick),
+        points=points,
+        not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
+        checks=made,
+        notes=[*data.notes, *notes],
+        extra=dict(extra or {}),
+    )
+
+
+def fingerprint_differences(yardstick: Yardstick) -> list[str]:
+    """The fields in which this machine differs from the one the baseline was recorded on."""
+    from perfgate.baseline.differences import differences
+
+    if yardstick.file is None:
+        return []
+    found: list[str] = []
+    for concurrency in yardstick.file.concurrencies:
+        baseline = yardstick.baseline(concurrency) if concurrency in yardstick.recipe.concurrencies else None
+        if baseline is not None and baseline.fingerprint:
+            found += [d for d in differences(baseline.fingerprint, yardstick.fingerprint) if d not in found]
+    return found
+
+
+def today(seconds: float) -> str:
+    """ISO 8601 in UTC, to the minute."""
+    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).strftime("%Y-%m-%dT%H:%MZ")
+
+
+def _baseline_name(yardstick: Yardstick) -> str | None:
+    if yardstick.file is None:
+        return None
+    path = yardstick.file.path
+    return f"{path.parent.name}/{path.name}"
+
+
+def _targets(point: Point) -> dict[str, float]:
+    target = point.target
+    if target is None:
+        return {}
+    values = {"throughput": target.throughput, "step_time": target.step_ms}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _row(index: int, taken: Taken) -> SampleRow:
+    sample = taken.sample
+    problems = [f"{p.kind}: {p.message}" for p in taken.problems]
+    if taken.failure is not None:
+        problems.append(f"{taken.failure.cause}: {taken.failure.message}")
+    return SampleRow(
+        index=index,
+        server_start=sample.server_start if sample else 0,
+        started_at=sample.started_at if sample else None,
+        seconds=sample.duration_s if sample else None,
+        asked=taken.plan.num_prompts,
+        completed=sample.completed if sample else None,
+        throughput=sample.output_throughput if sample else None,
+        step_ms=sample.step_ms if sample else None,
+        ttft_ms=sample.median_ttft_ms if sample else None,
+        accept_length=sample.accept_length if sample else None,
+        counted=taken.counts,
+        problems=problems,
+    )
