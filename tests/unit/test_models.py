@@ -1,0 +1,45 @@
+"""Generated models are the same bytes each time, and appear whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from perfgate import models
+
+
+def digest(folder: Path) -> str:
+    sums = [f"{p.name} {hashlib.sha256(p.read_bytes()).hexdigest()}" for p in sorted(folder.iterdir())]
+    return hashlib.sha256("\n".join(sums).encode()).hexdigest()
+
+
+def test_the_same_options_give_the_same_bytes(tmp_path: Path) -> None:
+    first = models.ensure("tiny-llama", {}, tmp_path / "a")
+    second = models.ensure("tiny-llama", {}, tmp_path / "b")
+    assert digest(first) == digest(second)
+
+
+def test_the_vocabulary_is_large_enough_to_keep_random_prompts_apart(tmp_path: Path) -> None:
+    import json
+
+    folder = models.ensure("tiny-llama", {}, tmp_path)
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    assert len(tokenizer["model"]["vocab"]) >= 32768
+    assert json.loads((folder / "config.json").read_text())["vocab_size"] == len(tokenizer["model"]["vocab"])
+
+
+def test_other_options_make_another_model(tmp_path: Path) -> None:
+    assert models.ensure("tiny-llama", {"hidden": 128}, tmp_path) != models.ensure("tiny-llama", {}, tmp_path)
+
+
+def test_an_unknown_option_is_named_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(models.ModelError, match="hiden"):
+        models.ensure("tiny-llama", {"hiden": 1}, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_generator_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(models.ModelError, match="tiny-llama"):
+        models.ensure("huge", {}, tmp_path)
