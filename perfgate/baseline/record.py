@@ -1,0 +1,217 @@
+"""Recording: tightens freely, loosens only with a reason kept beside the old values; written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfgate.baseline.differences import differences
+from perfgate.baseline.file import BaselineError, load
+from perfgate.baseline.model import METRICS
+from perfgate.baseline.schema import (
+    HISTORY_KEPT,
+    REPLACED_KEPT,
+    HistoryEntry,
+    Loosened,
+    Provenance,
+    Replaced,
+    StoredFile,
+    StoredMetric,
+    StoredMetrics,
+    StoredPoint,
+)
+from perfgate.stats import median
+from perfgate.workload import Sample
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a recording did, by concurrency: points that are new, tightened, or loosened (with the reason)."""
+
+    path: Path
+    new: tuple[int, ...]
+    tightened: tuple[int, ...]
+    loosened: tuple[int, ...]
+
+
+def record(
+    path: str | Path,
+    *,
+    recipe: str,
+    hardware: str,
+    points: Mapping[int, Sequence[Sample]],
+    fingerprint: Mapping[str, Any],
+    recorded_at: str,
+    reason: str = "",
+    commit: str | None = None,
+    sglang_version: str | None = None,
+    server_arguments: Mapping[str, Any] | None = None,
+) -> Recorded:
+    """Record valid samples of some points into ``path``; its other points stay as they are.
+
+    ``server_arguments`` and ``fingerprint`` are stored as given: the caller has taken keys, tokens and paths out.
+    Raises BaselineError where a point has no usable sample, where the file belongs to another recipe or hardware,
+    where a worse value comes without a ``reason``, or where writing fails; the old file then stands untouched.
+    """
+    path = Path(path)
+    before = path.read_bytes() if path.exists() else None
+    old = load(path).stored if before is not None else None
+    if old is not None and (old.recipe, old.hardware) != (recipe, hardware):
+        raise BaselineError(
+            f"{path}: holds {old.recipe} on {old.hardware}, not {recipe} on {hardware}: "
+            "record to that recipe's own file"
+        )
+    provenance = Provenance(
+        recorded_at=recorded_at,
+        commit=commit,
+        reason=reason.strip(),
+        sglang_version=sglang_version,
+        server_arguments=dict(server_arguments or {}),
+        fingerprint=dict(fingerprint),
+    )
+    stored = dict(old.points) if old is not None else {}
+    done: dict[str, list[int]] = {"new": [], "tightened": [], "loosened": []}
+    for concurrency, samples in sorted(points.items()):
+        former = stored.get(str(concurrency))
+        point = _point(path, concurrency, samples, provenance)
+        kind = "new" if former is None else "loosened" if _worse(point.metrics, former.metrics) else "tightened"
+        if kind == "loosened" and not provenance.reason:
+            raise BaselineError(
+                f"{path}: C={concurrency} would become looser ({_describe(former, point)}): "
+                "give the reason with --reason TEXT; it is kept beside the old values and shown in every report"
+            )
+        stored[str(concurrency)] = point if former is None else _succeed(point, former)
+        done[kind].append(concurrency)
+    if not points:
+        raise BaselineError(f"{path}: nothing was measured, so nothing is recorded")
+    ordered = {key: stored[key] for key in sorted(stored, key=int)}
+    write_atomically(path, StoredFile(recipe=recipe, hardware=hardware, points=ordered), expected=before)
+    return Recorded(path, tuple(done["new"]), tuple(done["tightened"]), tuple(done["loosened"]))
+
+
+def write_atomically(path: Path, content: StoredFile, expected: bytes | None) -> None:
+    """Replace ``path`` by ``content`` in one step, if it still holds ``expected`` (None: if it is not there).
+
+    Raises BaselineError naming the file where the disk is full or read-only, or where somebody else wrote meanwhile.
+    """
+    data = (content.model_dump_json(indent=1) + "\n").encode()
+    temporary: str | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        if (path.read_bytes() if path.exists() else None) != expected:
+            raise BaselineError(f"{path}: was changed by somebody else during this recording: record again")
+        os.replace(temporary, path)
+        temporary = None
+    except OSError as error:
+        raise BaselineError(
+            f"{path}: cannot be written ({error.strerror or error}); the file that was there is untouched. "
+            "Free some space or choose another folder with --baselines DIR, then record again"
+        ) from error
+    finally:
+        if temporary is not None:
+            Path(temporary).unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _point(path: Path, concurrency: int, samples: Sequence[Sample], provenance: Provenance) -> StoredPoint:
+    usable = [s for s in samples if s.exit_code == 0 and s.completed > 0]
+    if not usable or len(usable) != len(samples):
+        raise BaselineError(
+            f"{path}: C={concurrency} has {len(usable)} usable of {len(samples)} samples: only a point whose samples "
+            "are all valid can be recorded; measure it again"
+        )
+    starts = [s.server_start for s in usable]
+    steps = [step for step in map(METRICS["step_time"].of, usable) if step is not None]
+    accepts = [s.accept_length for s in usable if s.accept_length]
+    try:
+        return StoredPoint(
+            metrics=StoredMetrics(
+                throughput=StoredMetric.of([s.output_throughput for s in usable], starts),
+                step_time=StoredMetric.of(steps, starts) if len(steps) == len(usable) else None,
+            ),
+            accept_length=median(accepts) if len(accepts) == len(usable) else None,
+            provenance=provenance,
+        )
+    except ValueError as error:
+        raise BaselineError(f"{path}: C={concurrency}: a sample cannot be recorded: {error}") from None
+
+
+def _worse(new: StoredMetrics, old: StoredMetrics) -> bool:
+    slower = bool(new.step_time and old.step_time and new.step_time.median > old.step_time.median)
+    return new.throughput.median < old.throughput.median or slower or (new.step_time is None and bool(old.step_time))
+
+
+def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
+    """``new`` with the history of ``old``, and with a mark where it is looser than the best that ever stood."""
+    was, now = old.metrics, new.provenance
+    step = was.step_time.median if was.step_time else None
+    replaced = Replaced(
+        throughput=was.throughput.median,
+        step_time=step,
+        n=was.throughput.n,
+        recorded_at=old.provenance.recorded_at,
+        commit=old.provenance.commit,
+        reason=old.provenance.reason,
+        replaced_at=now.recorded_at,
+        replaced_because=now.reason,
+        changed_fingerprint=differences(old.provenance.fingerprint, now.fingerprint),
+    )
+    best = old.loosened
+    best_throughput = max(was.throughput.median, best.throughput if best else 0.0)
+    steps = [s for s in (step, best.step_time if best else None) if s]
+    best_step = min(steps) if steps else None
+    now_step = new.metrics.step_time.median if new.metrics.step_time else None
+    lost_step = best_step is not None and (now_step is None or now_step > best_step)
+    mark = None
+    if new.metrics.throughput.median < best_throughput or lost_step:
+        # An improvement that stays short of the best keeps the first reason: that is still why the value is loose.
+        fresh = best is None or _worse(new.metrics, was)
+        mark = Loosened(
+            since=now.recorded_at if fresh or best is None else best.since,
+            reason=now.reason if fresh or best is None else best.reason,
+            throughput=best_throughput,
+            step_time=best_step,
+        )
+    return new.model_copy(
+        update={
+            "replaced": [*old.replaced, replaced][-REPLACED_KEPT:],
+            "loosened": mark,
+            "history": old.history[-HISTORY_KEPT:],
+        }
+    )
+
+
+def _describe(old: StoredPoint | None, new: StoredPoint) -> str:
+    assert old is not None
+    parts = [f"{old.metrics.throughput.median:g} to {new.metrics.throughput.median:g} tok/s"]
+    if old.metrics.step_time and new.metrics.step_time:
+        parts.append(f"{old.metrics.step_time.median:g} to {new.metrics.step_time.median:g} ms a step")
+    return ", ".join(parts)
+
+
+def append_history(path: str | Path, entries: Mapping[int, HistoryEntry]) -> None:
+    """Add one run's medians to the short history of each point of ``path`` that has a baseline; floors do not move."""
+    path = Path(path)
+    before = path.read_bytes() if path.exists() else None
+    stored = load(path).stored
+    points = dict(stored.points)
+    for concurrency, entry in entries.items():
+        point = points.get(str(concurrency))
+        if point is not None:
+            history = [*point.history, entry][-HISTORY_KEPT:]
+            points[str(concurrency)] = point.model_copy(update={"history": history})
+    write_atomically(path, stored.model_copy(update={"points": points}), expected=before)

@@ -1,0 +1,29 @@
+"""Medians, intervals, spreads and effect sizes. Distributions and intervals are scipy's; no server is known here."""
+
+from perfgate.stats.describe import Interval, bootstrap_interval, median, median_interval, robust_spread
+from perfgate.stats.shift import (
+    Shift,
+    cliffs_delta,
+    paired_shift,
+    separated,
+    two_sample_shift,
+)
+from perfgate.stats.variance import Spread, between_start_weight, moderated_spread, pooled_sd, samples_needed
+
+__all__ = [
+    "Interval",
+    "Shift",
+    "Spread",
+    "between_start_weight",
+    "bootstrap_interval",
+    "cliffs_delta",
+    "median",
+    "median_interval",
+    "moderated_spread",
+    "paired_shift",
+    "pooled_sd",
+    "robust_spread",
+    "samples_needed",
+    "separated",
+    "two_sample_shift",
+]

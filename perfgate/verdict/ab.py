@@ -1,0 +1,119 @@
+"""A/B: two servers one change apart, samples alternating, judged by the ratio within each pair."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from perfgate.baseline.model import METRICS, Baseline, Bounds, Metric, MetricBaseline, MetricName
+from perfgate.result import Outcome
+from perfgate.stats import Interval, between_start_weight, median, moderated_spread, paired_shift, robust_spread
+from perfgate.verdict.compare import FEW, Comparison, guarded, shares, weigh
+from perfgate.verdict.levels import COMPARISONS, Levels, levels
+from perfgate.verdict.model import Verdict
+from perfgate.verdict.needed import needed
+from perfgate.verdict.point import worst
+from perfgate.verdict.refusals import accept_refusal, unusable
+from perfgate.verdict.rows import compared_row
+from perfgate.verdict.words import advise, summarise
+from perfgate.workload import Sample
+
+
+def judge_ab(
+    pairs: Sequence[tuple[Sample, Sample]],
+    *,
+    bounds: Bounds | None = None,
+    min_samples: int | None = None,
+    max_samples: int | None = None,
+    comparisons: int = COMPARISONS,
+    problems: Sequence[str] = (),
+    targets: Mapping[str, float] | None = None,
+) -> Verdict:
+    """Judge pairs (old, new) of samples of one point, taken next to each other in seeded order.
+
+    Drift hits both of a pair, so the ratio within it is what is judged: its interval is Wilcoxon's signed-rank one,
+    exact, or Student's t with too few pairs. The two servers' start effects do not cancel; they come from ``bounds``
+    and from pairs of several starts. Outcomes, and what never raises, are those of ``judge``.
+    """
+    bounds = bounds or Bounds()
+    old, new = [a for a, _ in pairs], [b for _, b in pairs]
+    at = next((s.max_concurrency for s in [*new, *old] if s.max_concurrency is not None), None)
+    for side, samples in (("old", old), ("new", new)):
+        refused = unusable(samples, None, at, problems)
+        if refused is not None:
+            return Verdict(at, refused[0], f"{side} side: {refused[1]}", judged_by="ab")
+    lengths = [s.accept_length for s in old if s.accept_length]
+    speculative = bool(lengths) or any(s.accept_length for s in new)
+    stand_in = _stand_in(old, bounds, at, median(lengths) if len(lengths) == len(old) else None)
+    if speculative and (refusal := accept_refusal(new, stand_in)):
+        return Verdict(at, Outcome.INVALID, refusal, judged_by="ab")
+    level = levels(len(pairs), min_samples, max_samples, comparisons)
+    compared: list[Comparison] = []
+    for name, metric in METRICS.items():
+        if name not in stand_in.metrics or (speculative and name == "throughput"):
+            continue
+        values = [v for v in (metric.of(s) for s in new) if v is not None]
+        if len(values) < len(new):
+            return Verdict(at, Outcome.INVALID, f"new side: samples without {name}, which the old has", judged_by="ab")
+        compared.append(_compare_pairs(metric, pairs, bounds, level))
+    if not compared:
+        return Verdict(at, Outcome.INVALID, "the samples have no step time and speculation is on", judged_by="ab")
+    outcome = worst([c.outcome for c in compared])
+    want = needed(compared, len(pairs), stand_in, paired=True) if outcome is Outcome.INCONCLUSIVE else None
+    return Verdict(
+        at,
+        outcome,
+        summarise(outcome, compared, new, stand_in, want, paired=True),
+        tuple(compared_row(c, targets) for c in compared),
+        want.samples if want else None,
+        advise(outcome, stand_in, want),
+        "ab",
+        tuple(compared),
+    )
+
+
+def _stand_in(old: Sequence[Sample], bounds: Bounds, at: int | None, accept: float | None) -> Baseline:
+    """The old side as a baseline of this moment."""
+    metrics: dict[MetricName, MetricBaseline] = {}
+    for name, metric in METRICS.items():
+        values = [v for v in (metric.of(s) for s in old) if v is not None]
+        if len(values) == len(old):
+            starts = tuple(s.server_start for s in old)
+            metrics[name] = MetricBaseline(tuple(values), starts, median(values), robust_spread(values))
+    return Baseline(at or 0, metrics, bounds=bounds, accept_length=accept, recorded_at="the old side")
+
+
+def _compare_pairs(metric: Metric, pairs: Sequence[tuple[Sample, Sample]], bounds: Bounds, level: Levels) -> Comparison:
+    old = np.array([metric.of(a) for a, _ in pairs], dtype=float)
+    new = np.array([metric.of(b) for _, b in pairs], dtype=float)
+    d = (metric.sign * np.log(new / old)).tolist()
+    shift = paired_shift(d, level.alarm)
+    if len(d) < FEW:
+        shift = guarded(shift, len(d), len(d))
+    launches = {key: i for i, key in enumerate(sorted({(a.server_start, b.server_start) for a, b in pairs}))}
+    starts = [launches[(a.server_start, b.server_start)] for a, b in pairs]
+    # A pair of launches differs by two start effects, so its variance is twice one start's.
+    spread = moderated_spread(((d, starts),), bounds.between_start * math.sqrt(2))
+    baseline = median(old.tolist())
+    size, question_size = shares(metric, bounds, baseline, robust_spread(d) / math.sqrt(2), len(d))
+
+    def value(log: float) -> float:
+        return baseline * math.exp(max(-700.0, min(700.0, metric.sign * log)))
+
+    ends = sorted((value(shift.low), value(shift.high)))
+    return weigh(
+        metric,
+        value=value(shift.estimate),
+        own=Interval(ends[0], ends[1], 0.95, shift.method),
+        baseline=baseline,
+        size=size,
+        question_size=question_size,
+        shift=shift,
+        se_between=spread.between * math.sqrt(between_start_weight(starts)),
+        df_between=spread.df,
+        worse_apart=max(d) < 0,
+        better_apart=min(d) > 0,
+        level=level,
+    )

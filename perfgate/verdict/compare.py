@@ -1,0 +1,231 @@
+"""One metric of one point against its baseline.
+
+Everything is done on logarithms, signed so that more is better, so a change is a ratio and both metrics read alike.
+
+Model: log value = level + start effect + sample noise. The start effects of two launches of one server differ by a
+standard deviation that no number of samples from one launch on each side can show, so the recipe's figure stands in,
+and the samples' own is mixed in as soon as a side has two starts (``stats.moderated_spread``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtri, stdtrit
+
+from perfgate.baseline.model import Bounds, Metric, MetricBaseline
+from perfgate.result import Outcome
+from perfgate.stats import (
+    Interval,
+    Shift,
+    between_start_weight,
+    median,
+    median_interval,
+    moderated_spread,
+    separated,
+    two_sample_shift,
+)
+from perfgate.verdict.levels import Levels
+
+NOISE_WIDTHS = 1.5
+"""The floor lies this many deviations of one sample below the baseline, between the least and relative bound."""
+
+KNOWN_FROM = 5
+"""Baseline samples from which its own spread may draw the floor closer than the relative bound."""
+
+FEW = 3
+ASSUMED_NOISE = 0.05
+ASSUMED_DF = 4.0
+"""With fewer than ``FEW`` samples on a side their spread is a guess: at least 5 %, known to 4 degrees of freedom."""
+
+STANDARD_ERRORS = 3.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One metric compared. ``change`` is value/baseline - 1 with interval ``change_low``..``change_high`` (95 %).
+
+    ``drop`` and the rest are on signed logarithms: ``drop`` is positive where the run is worse, ``bound`` the drop that
+    matters, ``question`` the drop that PASS excludes, ``noise`` k standard errors ``se``, ``k`` at least 3.
+    """
+
+    metric: Metric
+    value: float
+    interval: Interval
+    baseline: float
+    floor: float
+    change: float
+    change_low: float
+    change_high: float
+    drop: float
+    drop_high: float
+    bound: float
+    question: float
+    se: float
+    se_between: float
+    k: float
+    df: float
+    method: str
+    outcome: Outcome
+
+    @property
+    def noise(self) -> float:
+        """The drop that noise alone explains."""
+        return self.k * self.se
+
+
+def shares(metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int) -> tuple[float, float]:
+    """Shares of the baseline: the drop that matters (where the floor lies) and the drop that PASS has to exclude.
+
+    ``noise`` is the relative spread of one baseline sample, ``count`` how many samples it rests on.
+    """
+    absolute = bounds.absolute.get(metric.name, 0.0) / baseline
+    close = min(bounds.relative, max(bounds.least, NOISE_WIDTHS * noise)) if count >= KNOWN_FROM else bounds.relative
+    # Below 1, or a floor of zero or less would pass anything.
+    return min(0.99, max(close, absolute)), min(0.99, max(bounds.relative, absolute))
+
+
+def compare(
+    metric: Metric,
+    values: Sequence[float],
+    starts: Sequence[int],
+    base: MetricBaseline,
+    bounds: Bounds,
+    level: Levels,
+) -> Comparison:
+    """Compare ``values`` (in the metric's unit, with the server start of each) with a recorded point."""
+    x = metric.sign * np.log(np.asarray(values, dtype=float))
+    y = metric.sign * np.log(np.asarray(base.samples, dtype=float))
+    size, question_size = shares(metric, bounds, base.median, base.spread / base.median, len(base.samples))
+    shift = two_sample_shift(x, y, level.alarm)
+    if min(len(x), len(y)) < FEW:
+        shift = guarded(shift, len(x), len(y))
+    spread = moderated_spread(((x.tolist(), starts), (y.tolist(), base.starts)), bounds.between_start)
+    se_between = spread.between * math.sqrt(between_start_weight(starts) + between_start_weight(base.starts))
+    return weigh(
+        metric,
+        value=median(values),
+        own=_own_interval(values),
+        baseline=base.median,
+        size=size,
+        question_size=question_size,
+        shift=shift,
+        se_between=se_between,
+        df_between=spread.df,
+        worse_apart=separated(x.tolist(), y.tolist()),
+        better_apart=separated(y.tolist(), x.tolist()),
+        level=level,
+    )
+
+
+def weigh(
+    metric: Metric,
+    *,
+    value: float,
+    own: Interval,
+    baseline: float,
+    size: float,
+    question_size: float,
+    shift: Shift,
+    se_between: float,
+    df_between: float,
+    worse_apart: bool,
+    better_apart: bool,
+    level: Levels,
+) -> Comparison:
+    """The decision itself, the same for a stored baseline and for A/B pairs.
+
+    REGRESSION asks for all of: the interval of the value beyond the floor; a drop larger than the bound and than k
+    standard errors of the difference; the ranks of the samples unlikely at the level (or all of them apart, where
+    there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
+    interval of the difference excludes a drop of the question's size.
+    """
+    sign = metric.sign
+    floor = baseline * (1 - sign * size)
+    bound, question = (abs(math.log1p(-sign * share)) for share in (size, question_size))
+    se = math.hypot(shift.se, se_between)
+    df = _welch_df(shift, se_between, df_between)
+    k = max(STANDARD_ERRORS, _quantile(1 - level.alarm, df))
+    low = shift.estimate - math.hypot(_reach(shift, level.miss), _quantile(1 - level.miss, df_between) * se_between)
+    low95 = shift.estimate - math.hypot(shift.estimate - shift.low, _quantile(0.975, df_between) * se_between)
+    high95 = shift.estimate + math.hypot(shift.high - shift.estimate, _quantile(0.975, df_between) * se_between)
+    ranks_worse = shift.high_at_alpha < 0 if shift.high_at_alpha is not None else worse_apart
+    ranks_better = shift.low_at_alpha > 0 if shift.low_at_alpha is not None else better_apart
+    ceiling = baseline * (1 + sign * size)
+    under = own.high < floor if sign > 0 else own.low > floor
+    over = own.low > ceiling if sign > 0 else own.high < ceiling
+    beyond = max(bound, k * se)
+    if under and ranks_worse and -shift.estimate > beyond:
+        outcome = Outcome.REGRESSION
+    elif over and ranks_better and shift.estimate > beyond:
+        outcome = Outcome.IMPROVED
+    elif sign * (value - floor) >= 0 and low > -question:
+        outcome = Outcome.PASS
+    else:
+        outcome = Outcome.INCONCLUSIVE
+    ends = sorted((_ratio(sign * low95), _ratio(sign * high95)))
+    return Comparison(
+        metric=metric,
+        value=value,
+        interval=own,
+        baseline=baseline,
+        floor=floor,
+        change=value / baseline - 1,
+        change_low=ends[0],
+        change_high=ends[1],
+        drop=-shift.estimate,
+        drop_high=-low,
+        bound=bound,
+        question=question,
+        se=se,
+        se_between=se_between,
+        k=k,
+        df=df,
+        method=shift.method,
+        outcome=outcome,
+    )
+
+
+def guarded(shift: Shift, n: int, m: int) -> Shift:
+    """The shift with at least the assumed noise, for sides of ``n`` and ``m`` samples, one of them below FEW."""
+    least = ASSUMED_NOISE * math.sqrt(1 / n + 1 / m)
+    se = max(least, shift.se) if math.isfinite(shift.se) else least
+    df = min(shift.df, ASSUMED_DF) if shift.df >= 1 and shift.se > least else ASSUMED_DF
+    half = _quantile(0.975, df) * se
+    return Shift(shift.estimate, shift.estimate - half, shift.estimate + half, se, df, "few", None, None)
+
+
+def _own_interval(values: Sequence[float]) -> Interval:
+    if len(values) >= FEW:
+        return median_interval(values)
+    half = _quantile(0.975, ASSUMED_DF) * ASSUMED_NOISE / math.sqrt(len(values))
+    middle = median(values)
+    return Interval(
+        min(*values, middle * math.exp(-half)), max(*values, middle * math.exp(half)), 0.95, "assumed noise"
+    )
+
+
+def _reach(shift: Shift, tail: float) -> float:
+    """How far the lower end of the shift's own interval lies below the estimate at one-sided level ``tail``."""
+    if shift.exact:
+        # Scaling the exact 95 % end keeps one interval a comparison; at the last look (tail 0.025) the factor is 1.
+        return (shift.estimate - shift.low) * float(ndtri(1 - tail) / ndtri(0.975))
+    return _quantile(1 - tail, shift.df) * shift.se
+
+
+def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
+    parts = sum(s**4 / df for s, df in ((shift.se, shift.df), (se_between, df_between)) if 0 < df < math.inf)
+    total = (shift.se**2 + se_between**2) ** 2
+    return math.inf if parts == 0 or not math.isfinite(total) else total / parts
+
+
+def _quantile(p: float, df: float) -> float:
+    # scipy.special's own quantiles: a tenth of the time of scipy.stats' wrappers around them.
+    return float(ndtri(p)) if math.isinf(df) else float(stdtrit(df, p))
+
+
+def _ratio(log: float) -> float:
+    return math.expm1(min(log, 700.0))

@@ -1,0 +1,65 @@
+"""What would settle an INCONCLUSIVE point: more samples, a better baseline, or more server starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfgate.baseline.model import Baseline
+from perfgate.result import Outcome
+from perfgate.stats import samples_needed
+from perfgate.stats.shift import Z95
+from perfgate.verdict.compare import Comparison
+
+MOST = 1000
+"""More samples than this at a point are not an answer."""
+
+
+@dataclass(frozen=True)
+class Needed:
+    """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side."""
+
+    samples: int | None
+    both: int | None = None
+    starts: int | None = None
+
+
+def needed(compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False) -> Needed:
+    """The most that any undecided metric needs, if its change stays where it is now."""
+    wants = [
+        _one(c, count, len(baseline.metrics[c.metric.name].samples), paired)
+        for c in compared
+        if c.outcome is Outcome.INCONCLUSIVE
+    ]
+    if all(w.samples is not None for w in wants):
+        return max(wants, key=lambda w: w.samples or 0)
+    if all(w.samples is not None or w.both is not None for w in wants):
+        return max(wants, key=lambda w: w.both or 0)
+    return max(wants, key=lambda w: w.starts or 0)
+
+
+def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
+    within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
+    # PASS needs the drop plus its reach inside the question, REGRESSION needs it beyond k errors and the floor. With a
+    # change just on an edge no number would do, so a quarter of the question is the finest resolution asked for.
+    pass_room = c.question - c.drop if c.drop <= c.bound else -math.inf
+    fail_room = (c.drop - c.bound) if c.drop > c.bound else -math.inf
+    wanted = max(pass_room, fail_room, c.question / 4)
+    factor = Z95 if pass_room >= fail_room else max(Z95, c.k * max(0.0, wanted) / max(c.drop, 1e-12))
+
+    def alone(count: int) -> float:
+        return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), c.se_between)
+
+    def together(count: int) -> float:
+        return factor * math.hypot(within * math.sqrt(2 / count), c.se_between)
+
+    # Pairs are taken together, so more of them is more on both sides.
+    samples = samples_needed(together if paired else alone, wanted, MOST)
+    if samples is not None:
+        return Needed(max(samples, n + 1))
+    both = samples_needed(together, wanted, MOST)
+    if both is not None:
+        return Needed(None, max(both, n + 1))
+    starts = math.ceil((2 * factor * c.se_between / wanted) ** 2) if c.se_between else 1
+    return Needed(None, None, max(2, starts))
