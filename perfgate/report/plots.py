@@ -12,6 +12,7 @@ from perfgate.report.pointer import Source, join
 
 _WIDTH = 640
 _LEFT, _RIGHT = 70, 620
+_ROW_WIDTH, _ROW_END = 520, 430
 _HATCH = Markup(
     '<defs><pattern id="hatch" width="6" height="6" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
     '<rect width="6" height="6" class="hatchback"/><line x1="0" y1="0" x2="0" y2="6" class="hatchline"/>'
@@ -33,13 +34,13 @@ def metric(source: Source, name: str) -> Markup:
     if not rows:
         return Markup("")
     near = [share for _, entry, _ in rows for share in _near(entry)]
-    scale = svg.spanning(near, _LEFT, _RIGHT - 90)
+    scale = svg.spanning(near, _LEFT, _ROW_END)
     top, step = 14, 44
     height = top + step * len(rows) + 34
     body = [_x_axis(scale, height - 30, top, lambda v: f"{v * 100:g} %")]
     for k, (concurrency, entry, path) in enumerate(rows):
         body += _metric_row(source, scale, top + step * k + step / 2, concurrency, entry, path)
-    return svg.figure(_WIDTH, height, f"{name} of each point with its interval, floor, baseline and target", body)
+    return svg.figure(_ROW_WIDTH, height, f"{name} of each point with its interval, floor, baseline and target", body)
 
 
 def _reference(entry: Mapping[str, Any]) -> float:
@@ -49,7 +50,7 @@ def _reference(entry: Mapping[str, Any]) -> float:
 def _near(entry: Mapping[str, Any]) -> list[float]:
     reference = _reference(entry)
     kept = [entry["value"], entry["baseline"], entry["low"], entry["high"]]
-    kept += [v for v in (entry["floor"], entry["target"]) if v is not None and 0.5 <= v / reference <= 2]
+    kept += [v for v in (entry["floor"], entry["target"]) if v is not None and 0.9 <= v / reference <= 1.1]
     return [1.0, *(v / reference for v in kept if v is not None)]
 
 
@@ -60,33 +61,32 @@ def _metric_row(
     css = "bad" if entry["outcome"] not in ("PASS", "IMPROVED") else "run"
     parts = [
         svg.text(_LEFT - 12, y + 4, f"C={concurrency}", "label", "end"),
-        svg.line(_LEFT, y, _RIGHT - 90, y, "guide"),
+        svg.line(_LEFT, y, _ROW_END, y, "guide"),
     ]
 
     def at(value: float) -> float:
-        return min(max(scale(value / reference), _LEFT), _RIGHT - 90)
+        return min(max(scale(value / reference), _LEFT), _ROW_END)
 
     for key, mark in (("floor", svg.bar), ("target", svg.triangle), ("baseline", svg.diamond)):
         if entry[key] is not None:
             off = not scale.holds(entry[key] / reference)
-            parts.append(
-                mark(at(entry[key]), y, f"{key} off" if off else key, source.attributes(join(path, key), unit))
-            )
+            css_class, lane = (f"{key} off", y - 9) if off else (key, y if key == "floor" else y - 9)
+            parts.append(mark(at(entry[key]), lane, css_class, source.attributes(join(path, key), unit)))
             if off:
                 left = entry[key] / reference < scale.low
                 parts.append(_at_edge(source, at(entry[key]), y, join(path, key), unit, left))
     if entry["low"] is not None and entry["high"] is not None:
-        parts.append(svg.whisker(at(entry["low"]), at(entry["high"]), y, css))
+        parts.append(svg.whisker(at(entry["low"]), at(entry["high"]), y + 4, css))
     value = join(path, "value")
-    parts.append(svg.circle(at(entry["value"]), y, css, source.attributes(value, unit)))
-    parts.append(_value_text(source, _RIGHT - 78, y + 4, value, unit))
+    parts.append(svg.circle(at(entry["value"]), y + 4, css, source.attributes(value, unit)))
+    parts.append(_value_text(source, _ROW_END + 12, y + 8, value, unit))
     return parts
 
 
 def _at_edge(source: Source, x: float, y: float, path: str, unit: str, left: bool) -> Markup:
     return Markup('<text x="{}" y="{}" class="small" text-anchor="{}"{}>{}</text>').format(
         x + (10 if left else -10),
-        y - 7,
+        y - 5,
         "start" if left else "end",
         source.attributes(path, unit),
         source.text(path, unit),
