@@ -61,7 +61,7 @@ def end(entry: Entry, grace_seconds: float) -> list[int]:
     stop_killing = time.monotonic() + 10
     while living and time.monotonic() < stop_killing:
         _each(living, "kill")
-        psutil.wait_procs(living, timeout=2)
+        time.sleep(0.1)  # not psutil.wait_procs: it would reap our child and hide its exit code from Popen
         living = members(entry)
     if living:
         raise RuntimeError(f"server {entry.server_id}: pids {[p.pid for p in living]} survive SIGKILL; look by hand")
