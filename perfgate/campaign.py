@@ -119,22 +119,22 @@ def _start(recipe: Recipe, host: Host, data: CampaignData, order: Order, dice: r
     try:
         sampler = host.sampler(data.starts)
     except ServerError as error:
-        _missing(data, open_points, _start_failure(error))
+        _missing(data, open_points, start_failure(error))
         return None
     data.server_seconds += sampler.server.start_seconds or (time.monotonic() - began)
     began = time.monotonic()
     for concurrency in open_points:
         point = data.points[concurrency]
         show(f"C={concurrency}: warm-up, thrown away")
-        taken = sampler.take(_warmup_plan(point.plan), dice.randrange(2**31), show)
+        taken = sampler.take(warmup_plan(point.plan), dice.randrange(2**31), show)
         if taken.failure is not None:
             point.failure = dataclasses.replace(taken.failure, message="during warm-up: " + taken.failure.message)
             if taken.failure.server_lost:
                 data.warmup_seconds += time.monotonic() - began
                 host.lost()
                 return _start(recipe, host, data, order, dice, show)
-        elif taken.sample is not None and data.starts == 1:
-            point.plan = _lengthened(point.plan, taken, recipe.workload.min_seconds)
+        elif data.starts == 1:
+            point.plan = length_to(point.plan, taken, recipe.workload.min_seconds)
     data.warmup_seconds += time.monotonic() - began
     return sampler
 
@@ -159,7 +159,8 @@ def _missing(data: CampaignData, points: Sequence[int], failure: Failure) -> Non
             data.points[concurrency].failure = failure
 
 
-def _start_failure(error: ServerError) -> Failure:
+def start_failure(error: ServerError) -> Failure:
+    """What a server that did not start leaves behind, diagnosed from its log."""
     text = error.log.read_text(errors="replace") if error.log is not None and error.log.is_file() else ""
     found = diagnosis.diagnose(text, exit_code=error.exit_code, client_output="")
     cause = found.cause.name if found.cause.name != "NONE" else "UNKNOWN"
@@ -195,14 +196,14 @@ def _wants(point: PointData, order: Order, enough: Enough) -> bool:
     return count < order.max_samples and not enough(point.plan.concurrency, point.samples)
 
 
-def _warmup_plan(plan: Plan) -> Plan:
+def warmup_plan(plan: Plan) -> Plan:
+    """Two waves of the point's own shapes."""
     return dataclasses.replace(plan, num_prompts=2 * plan.concurrency)
 
 
-def _lengthened(plan: Plan, warm: Taken, seconds: float) -> Plan:
+def length_to(plan: Plan, warm: Taken, seconds: float) -> Plan:
     """More prompts where the sample would be too short to mean something. Sized from the warm-up's own rate."""
-    assert warm.sample is not None
-    if warm.sample.duration_s <= 0 or warm.sample.completed < 1:
+    if warm.sample is None or warm.sample.duration_s <= 0 or warm.sample.completed < 1:
         return plan
     per_wave = warm.sample.duration_s * plan.concurrency / warm.sample.completed
     waves = -(-plan.num_prompts // plan.concurrency)

@@ -1,0 +1,134 @@
+"""A/B: two servers one recipe apart, measured in pairs whose order is drawn anew each time, so that drift hits both alike."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from perfgate.campaign import CampaignData, Host, Order, PointData, length_to, start_failure, warmup_plan
+from perfgate.recipe import Recipe
+from perfgate.sampler import Sampler, Show, Taken
+from perfgate.server import ServerError
+from perfgate.workload import Plan, Sample
+
+Pair = tuple[Sample, Sample]
+Enough = Callable[[int, Sequence[Pair]], bool]
+
+
+@dataclass
+class Arm:
+    """One side of the comparison. ``label`` is what messages call it."""
+
+    label: str
+    recipe: Recipe
+    host: Host
+    data: CampaignData
+    sampler: Sampler | None = None
+
+
+@dataclass
+class AbData:
+    """Both sides, and the pairs of samples that count, by point. A pair is (old, new)."""
+
+    old: CampaignData
+    new: CampaignData
+    pairs: dict[int, list[Pair]] = field(default_factory=dict)
+    spoilt: dict[int, int] = field(default_factory=dict)
+
+    def close(self, cause: str, message: str, advice: str, samples: int) -> None:
+        """Give every point with fewer than ``samples`` pairs the same reason for being missing."""
+        self.new.close(cause, message, advice, samples)
+
+
+def run(old: Arm, new: Arm, order: Order, enough: Enough, show: Show, data: AbData) -> None:
+    """Measure pairs at all points. What a server or client did ends in the data; Ctrl-C goes through.
+
+    A server that dies makes its point missing, and so are all that were still to come: a pair needs both servers, and
+    a fresh one would no longer be the one that the earlier pairs were taken on.
+    """
+    dice = random.Random(order.seed)
+    if not (_open(old, data, show) and _open(new, data, show)):
+        return
+    _warm_up(old, new, order, dice, show)
+    while todo := [c for c in order.concurrencies if _wants(c, data, order, enough)]:
+        dice.shuffle(todo)
+        for concurrency in todo:
+            done = len(data.pairs.get(concurrency, []))
+            show(f"C={concurrency}: pair {done + 1} of {order.samples}")
+            if not _pair(old, new, concurrency, data, dice, show):
+                failed = data.new.points[concurrency].failure
+                assert failed is not None
+                data.new.close(failed.cause, f"not run: {failed.message}", failed.advice, order.samples)
+                return
+
+
+def _open(arm: Arm, data: AbData, show: Show) -> bool:
+    show(f"starting the {arm.label} server, recipe {arm.recipe.name}")
+    arm.data.starts += 1
+    try:
+        arm.sampler = arm.host.sampler(arm.data.starts)
+    except ServerError as error:
+        failure = start_failure(error)
+        for point in data.new.points.values():
+            point.failure = point.failure or failure
+        return False
+    arm.data.server_seconds += arm.sampler.server.start_seconds or 0.0
+    return True
+
+
+def _warm_up(old: Arm, new: Arm, order: Order, dice: random.Random, show: Show) -> None:
+    """One discarded sample a point and side; both sides then take samples of the same length, the longer of the two."""
+    for concurrency in order.concurrencies:
+        plans: list[Plan] = []
+        for arm in (old, new):
+            show(f"C={concurrency}: warm-up of the {arm.label} server, thrown away")
+            assert arm.sampler is not None
+            plan = arm.data.points[concurrency].plan
+            taken = arm.sampler.take(warmup_plan(plan), dice.randrange(2**31), show)
+            new.data.points[concurrency].failure = new.data.points[concurrency].failure or taken.failure
+            plans.append(length_to(plan, taken, arm.recipe.workload.min_seconds))
+        longest = max(plans, key=lambda p: p.num_prompts)
+        for arm in (old, new):
+            arm.data.points[concurrency].plan = longest
+
+
+def _pair(old: Arm, new: Arm, concurrency: int, data: AbData, dice: random.Random, show: Show) -> bool:
+    """One pair, kept if both of its samples count. False where a server was lost."""
+    sides = [old, new]
+    dice.shuffle(sides)
+    seed = dice.randrange(2**31)  # both sides answer the same prompts
+    taken: dict[str, Taken] = {}
+    for arm in sides:
+        assert arm.sampler is not None
+        point = arm.data.points[concurrency]
+        got = arm.sampler.take(point.plan, seed, show)
+        point.attempts.append(got)
+        arm.data.client_seconds += got.seconds
+        taken[arm.label] = got
+        if got.failure is not None and got.failure.server_lost:
+            data.new.points[concurrency].failure = got.failure
+            return False
+    first, second = taken[old.label], taken[new.label]
+    if first.counts and second.counts and first.sample is not None and second.sample is not None:
+        data.pairs.setdefault(concurrency, []).append((first.sample, second.sample))
+        return True
+    data.spoilt[concurrency] = data.spoilt.get(concurrency, 0) + 1
+    show(f"C={concurrency}: pair thrown away: {'; '.join(_reasons(first) + _reasons(second))}")
+    return True
+
+
+def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool:
+    point: PointData = data.new.points[concurrency]
+    if point.failure is not None or data.spoilt.get(concurrency, 0) > point.max_retakes:
+        return False
+    pairs = data.pairs.get(concurrency, [])
+    if len(pairs) < order.samples:
+        return True
+    return len(pairs) < order.max_samples and not enough(concurrency, pairs)
+
+
+def _reasons(taken: Taken) -> list[str]:
+    if taken.failure is not None:
+        return [taken.failure.message]
+    return [p.message for p in taken.problems if p.invalidates]
