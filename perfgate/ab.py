@@ -131,4 +131,4 @@ def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool
 def _reasons(taken: Taken) -> list[str]:
     if taken.failure is not None:
         return [taken.failure.message]
-    return [p.message for p in taken.problems if p.invalidates]
+    return [p.message for p in taken.problems if p.invalid]

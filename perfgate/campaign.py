@@ -177,7 +177,7 @@ def _attempt(sampler: Sampler, point: PointData, data: CampaignData, seed: int, 
     if taken.failure is not None and taken.failure.server_lost:
         point.failure = taken.failure
         return
-    why = taken.failure.message if taken.failure else "; ".join(p.message for p in taken.problems if p.invalidates)
+    why = taken.failure.message if taken.failure else "; ".join(p.message for p in taken.problems if p.invalid)
     what = f"C={point.plan.concurrency}: thrown away"
     if not point.exhausted:
         show(f"{what} and taken again ({len(point.thrown_away)} of {point.max_retakes}): {why}")

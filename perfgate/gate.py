@@ -89,8 +89,8 @@ def point_result(data: PointData, yardstick: Yardstick) -> PointResult:
             samples=rows,
         )
     if data.exhausted or not data.samples:
-        problems = [p for t in data.thrown_away for p in t.problems if p.invalidates]
-        reasons = list(dict.fromkeys(f"{p.kind}: {p.message}" for p in problems))
+        problems = [p for t in data.thrown_away for p in t.problems if p.invalid]
+        reasons = list(dict.fromkeys(str(p) for p in problems))
         reasons += list(dict.fromkeys(t.failure.message for t in data.thrown_away if t.failure is not None))
         return PointResult(
             concurrency=concurrency,
@@ -193,7 +193,7 @@ def _targets(point: Point) -> dict[str, float]:
 
 def _row(index: int, taken: Taken) -> SampleRow:
     sample = taken.sample
-    problems = [f"{p.kind}: {p.message}" for p in taken.problems]
+    problems = [str(p) for p in taken.problems]
     if taken.failure is not None:
         problems.append(f"{taken.failure.cause}: {taken.failure.message}")
     return SampleRow(

@@ -92,7 +92,7 @@ class CheckResult(_Row):
 class RunResult(_Row):
     """One whole run. ``extra`` holds the parts that only some runs have, each under its own name."""
 
-    schema_version: Literal[1] = SCHEMA
+    schema_version: Literal[1] = 1
     recipe: str
     description: str = ""
     outcome: Outcome

@@ -40,7 +40,7 @@ class Taken:
 
     @property
     def counts(self) -> bool:
-        return self.sample is not None and self.failure is None and not any(p.invalidates for p in self.problems)
+        return self.sample is not None and self.failure is None and not any(p.invalid for p in self.problems)
 
 
 class Sampler:
@@ -103,25 +103,33 @@ class Sampler:
             server_start=self.start,
             client_cpu_share=run.cpu_seconds / run.seconds if run.seconds > 0 else None,
         )
-        problems = list(validity.check(sample, self._window(mark), plan, counters=sample.counters))
+        window, unread = self._window(mark)
+        found = validity.check(sample, window, plan, limits=self._limits, served_model_name=self.server.served_name)
+        problems = [*found, *unread]
         if self.log is not None and mark is not None and self.log.lost(mark):
             problems.append(
                 validity.Problem(
-                    kind=validity.ProblemKind.LOG_LOST,
+                    kind=validity.ProblemKind.UNREADABLE_LOG,
                     message="the server's log was truncated or replaced during the sample: what happened in it is unknown",
                     evidence=(str(self.log.path.name),),
                 )
             )
         return Taken(plan, sample, tuple(problems))
 
-    def _window(self, mark: int | None) -> serverlog.ServerLog | None:
+    @property
+    def _limits(self) -> validity.Limits:
+        work = self.recipe.workload
+        return validity.Limits(little_share=work.little_share, cached_share=work.max_cached_share)
+
+    def _window(self, mark: int | None) -> tuple[serverlog.ServerLog | None, list[validity.Problem]]:
+        """The part of the log that the sample wrote. A log of which nothing can be read is a problem, not a clean bill."""
         if self.log is None or mark is None:
-            return None
-        text = self.log.since(mark)
+            return None, []
         try:
-            return serverlog.parse(text)
-        except serverlog.ServerLogError:
-            return None
+            return serverlog.parse(self.log.since(mark)), []
+        except serverlog.ServerLogError as error:
+            kind = validity.ProblemKind.UNREADABLE_LOG
+            return None, [validity.Problem(kind=kind, message=str(error), evidence=(self.log.path.name,))]
 
     def _failure(self, what: str, code: int | None, output: str, hung: bool = False) -> Failure:
         lost = not self.server.alive()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from perfgate.sampler import Failure, Show
 from perfgate.server import ServerError
 from perfgate.server.processes import end_leftovers
 from perfgate.server.shared import SharedServer
+from perfgate.workload import Sample
 from perfgate.workload.client import Client, ClientError
 
 LOCK_SECONDS = 1800.0
@@ -132,7 +133,7 @@ class _Judge:
             )
         return self._made
 
-    def enough(self, concurrency: int, samples: list) -> bool:  # type: ignore[type-arg]
+    def enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
         return self.yardstick().enough(concurrency, samples)
 
 

@@ -39,7 +39,7 @@ def generate(folder: Path, hidden: int = 64, layers: int = 2, vocab: int = 32768
     }
     words = {f"t{i}": i for i in range(vocab)}
     tokenizer = Tokenizer(WordLevel(words, unk_token="t0"))
-    tokenizer.pre_tokenizer = WhitespaceSplit()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = WhitespaceSplit()
     tokenizer.save(str(folder / "tokenizer.json"))
     special = {
         "tokenizer_class": "PreTrainedTokenizerFast",

@@ -13,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from types import ModuleType
 from typing import NoReturn, TextIO
 
 CLIENT_MODULES = ("sglang.benchmark.serving", "sglang.bench_serving")
@@ -40,7 +41,7 @@ def main() -> int:
     return 0
 
 
-def _client_module() -> object:
+def _client_module() -> ModuleType:
     first: ImportError | None = None
     for name in CLIENT_MODULES:
         try:
@@ -50,7 +51,7 @@ def _client_module() -> object:
     raise first or ImportError("no client")
 
 
-def _child(module: object, argv: list[str], output: str) -> NoReturn:
+def _child(module: ModuleType, argv: list[str], output: str) -> NoReturn:
     sink = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)

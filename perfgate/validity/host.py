@@ -1,0 +1,27 @@
+"""The machine during the sample: the client's CPU, other processes on the GPU, throttling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from perfgate.validity.problem import Limits, Problem, problem
+from perfgate.validity.problem import ProblemKind as Kind
+from perfgate.workload import Sample
+
+# NVML's reasons that say that the GPU has nothing to do or does what it was told, not that it is held back.
+_HARMLESS = ("none", "gpu_idle", "gpuidle", "idle", "applications_clocks_setting", "0x0000000000000000", "not active")
+
+
+def check_host(sample: Sample, limits: Limits) -> Iterator[Problem]:
+    """A client at its limit (``client_cpu_share`` of one core), foreign GPU processes, throttle reasons."""
+    share = sample.client_cpu_share
+    if share is not None and not share < limits.client_cpu:
+        message = f"the client used {share:.0%} of a core: it, and not the server, set the pace"
+        yield problem(Kind.CLIENT_BOUND, message, [f"client_cpu_share {share:.2f}"])
+    if sample.foreign_pids:
+        pids = [f"pid {pid}" for pid in sample.foreign_pids]
+        yield problem(Kind.FOREIGN_PROCESS, f"{len(pids)} foreign processes used the GPU", pids)
+    reasons = [r for r in sample.throttle_reasons if r.strip().lower() not in _HARMLESS]
+    if reasons:
+        clocks = [f"clocks {min(sample.clocks_mhz)} to {max(sample.clocks_mhz)} MHz"] if sample.clocks_mhz else []
+        yield problem(Kind.THROTTLED, "the GPU was throttled", [*reasons, *clocks])
