@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from perfgate import pytest_options
+
 ROOT = Path(__file__).parent
 TIERS = {
     "perf": "measures a server against its baseline: pytest -m perf",
@@ -26,20 +28,10 @@ SLOW = ("kernelbench", "faults", "mutations", "workflow", "evaluation")
 """Tiers of which a run without -m takes only the tests marked ``quick``."""
 
 
-def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("perfgate", "throughput gate (pytest -m perf)")
-    group.addoption("--recipe", default="cpu-tiny", help="name in recipes/, or a .toml file (default: cpu-tiny)")
-    group.addoption("--concurrency", default=None, help="points to measure, as 1,16,64 (default: all of the recipe's)")
-    group.addoption("--samples", type=int, default=None, help="samples a point to begin with (default: the recipe's)")
-    group.addoption("--record", action="store_true", help="write what is measured as the baseline of this machine")
-    group.addoption("--reason", default="", help="why, with --record; kept in the baseline file")
-    group.addoption("--against", default=None, metavar="RECIPE", help="A/B: judge the recipe against this one, side by side")
-    group.addoption("--server-url", default=None, help="measure a server that already runs")
-    group.addoption("--tokenizer", type=Path, default=None, help="tokenizer folder, with --server-url")
-    group.addoption("--port", type=int, default=None, help="port for the server that is started (default: a free one)")
-    group.addoption("--baselines", type=Path, default=ROOT / "baselines", help="folder of baselines")
-    group.addoption("--report", type=Path, default=None, help="folder for results (default: perf-report/TIME-RECIPE)")
-    group.addoption("--order-seed", type=int, default=None, help="seed of the order of samples and of their prompts")
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    # Known already where the package is installed; see perfgate.pytest_options for why.
+    if not pluginmanager.has_plugin(pytest_options.PLUGIN):
+        pytest_options.add(parser, ROOT)
 
 
 def pytest_configure(config: pytest.Config) -> None:
