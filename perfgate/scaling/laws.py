@@ -1,10 +1,11 @@
-"""What a sweep over concurrencies has to obey, whatever the server: a breach is a fault in the numbers or a bad server."""
+"""What a sweep over concurrencies has to obey: a breach is a fault in the numbers or a bad server."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from perfgate.scaling.law import ScalingLaw
@@ -17,10 +18,12 @@ STANDSTILL_SHARE = 0.4
 
 FALLING_ERRORS = 3.0
 FALLING_SHARE = 0.02
-TOO_SMALL_P = 0.001
+TOO_SMALL_P = 1e-4
+"""One honest sweep in ten thousand is called too exact: little beside the one run in 200 that may cry wolf."""
+
 TOO_LARGE_P = 0.999
 MISFIT_SHARE = 0.15
-"""A law of two or three terms leaves steps of kernel tiles and graph sizes out: only a misfit beyond this is a fault."""
+"""A law of two or three terms leaves out the steps of tiles and graph sizes: only a larger misfit is a fault."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +67,7 @@ def consistency(
     """Every law over the points of one sweep; a point is at fault where a finding's state is ``broken``."""
     ordered = sorted(points, key=lambda p: p.concurrency)
     found = [f for p in ordered for f in _little(p, standstill_share)]
-    found += [_falling(a, b) for a, b in zip(ordered, ordered[1:], strict=False)]
+    found += [_falling(a, b) for a, b in pairwise(ordered)]
     if law is not None:
         found.append(_residual(law))
         found += _bounds(law, ordered, bounds or ScalingBounds())
@@ -141,8 +144,7 @@ def _bounds(law: ScalingLaw, points: Sequence[SweepPoint], bounds: ScalingBounds
             gain = last.throughput / first.throughput
         else:
             gain = last.concurrency / first.concurrency * first.step_ms / last.step_ms
-        said = (
-            f"speed-up {gain:.3g} from C={first.concurrency} to C={last.concurrency}, at least {bounds.speedup_min:g}"
-        )
+        ends = f"from C={first.concurrency} to C={last.concurrency}"
+        said = f"speed-up {gain:.3g} {ends}, at least {bounds.speedup_min:g}"
         found.append(Finding("bound", "broken" if gain < bounds.speedup_min else "kept", said, last.concurrency))
     return found
