@@ -78,7 +78,9 @@ def _illegal(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan)
     after = ""
     if prompt:
         details["last_prefill_tokens"] = int(prompt.group(1))
-        after = f" The last prefill step before it had {prompt.group(1)} new tokens; warm up with the real prompt length."
+        after = (
+            f" The last prefill step before it had {prompt.group(1)} new tokens; warm up with the real prompt length."
+        )
     return replace(
         diagnosis,
         details=details,
@@ -175,7 +177,9 @@ def _died(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) ->
 
 def unpatched(hits: list[Hit]) -> str:
     """Advice for plug-in lines: SGLang logs the exception and comes up without the patch."""
-    names = [next(iter(filter(None, match.groups())), "") for hit in hits if (match := hit.rule.pattern.search(hit.body))]
+    names = [
+        next(iter(filter(None, match.groups())), "") for hit in hits if (match := hit.rule.pattern.search(hit.body))
+    ]
     shown = ", ".join(dict.fromkeys(name for name in names if name)) or "a plug-in"
     return (
         f"The server runs unpatched: SGLang logged that {shown} failed and went on without it. Fix the plug-in's exception"

@@ -165,7 +165,9 @@ def _failed_client(scan: Scan, client: ClientFacts, exit_code: int | None) -> Di
     elif client.measured and client.broken:
         text = "The server broke connections in mid-run. Its log says nothing; check that the process lives."
     elif client.table:
-        text = f"The client printed its table and then failed ({exit_meaning(exit_code or 1)}): its result does not count."
+        text = (
+            f"The client printed its table and then failed ({exit_meaning(exit_code or 1)}): its result does not count."
+        )
     return Diagnosis(
         Cause.CLIENT_FAILED,
         evidence=tuple([*server, *errors[:5]]) or (client.last_line,),

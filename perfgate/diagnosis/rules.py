@@ -95,9 +95,9 @@ RULES: tuple[Rule, ...] = (
         r"ptxas (?:error|fatal)|nvcc (?:error|fatal)|ninja: build stopped|Error building extension"
         r"|NVRTC(?:_ERROR_COMPILATION| compilation failed)|PassManager::run failed|`?ptxas`? failed with error code"
         r"|PTXASError|triton\.compiler\.errors\.\w*Error|CompilationError: at \d|NVCC compilation failed"
-        r"|returned non-zero exit status \d+.*nvcc|nvcc.*returned non-zero exit status",
+        r"|returned non-zero exit status \d+.{0,400}nvcc|nvcc.{0,400}returned non-zero exit status",
     ),
-    _rule("capture", Cause.GRAPH_CAPTURE_FAILED, r"Capture \w+ graph failed:|Fail when using backend: .* runner"),
+    _rule("capture", Cause.GRAPH_CAPTURE_FAILED, r"Capture \w+ graph failed:|Fail when using backend: .{0,200} runner"),
     # -- hangs --
     _rule("nccl", Cause.NCCL_TIMEOUT, r"Watchdog caught collective operation timeout"),
     _rule("watchdog", Cause.HANG_WATCHDOG, r"(?:\w+ )?[Ww]atchdog timeout \(self\.watchdog_timeout="),
@@ -150,7 +150,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 _LITERALS: dict[str, tuple[str, ...]] = {
-    "kv_budget": ("try to increase --mem-fraction", "leave no GPU memory", "leaves no room for", "for hybrid", "too small to"),
+    "kv_budget": (
+        "try to increase --mem-fraction",
+        "leave no GPU memory",
+        "leaves no room for",
+        "for hybrid",
+        "too small to",
+    ),
     "kv_pool": ("out of memory. ", "runs out of memory", "even after retracting"),
     "retraction": ("Retract", "memory happened", "request queue is full", "Abort in waiting"),
     "host_memory": ("DefaultCPUAllocator", "bad_alloc", "Errno 12]", "Killed process", "oom-kill", "MemoryError"),
@@ -183,8 +189,27 @@ _LITERALS: dict[str, tuple[str, ...]] = {
 """Plain text of which a line must hold one before its rule's pattern is tried: most of a long log is passed over so."""
 
 _FACTS = (
-    *("server_args=", "max_total_num_tokens", "Load weight", "Memory pool end", "fired up", "Capture ", "Capturing batches"),
-    *("SIGTERM", "Shutting down", "Try to allocate", "Available ", "evictable", "plugin", "JIT", "DSV4", "eepseekV4", "dsv4"),
+    *(
+        "server_args=",
+        "max_total_num_tokens",
+        "Load weight",
+        "Memory pool end",
+        "fired up",
+        "Capture ",
+        "Capturing batches",
+    ),
+    *(
+        "SIGTERM",
+        "Shutting down",
+        "Try to allocate",
+        "Available ",
+        "evictable",
+        "plugin",
+        "JIT",
+        "DSV4",
+        "eepseekV4",
+        "dsv4",
+    ),
     *("Traceback (most recent", "watchdog_timeout", '" 5'),
 )
 

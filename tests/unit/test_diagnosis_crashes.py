@@ -66,7 +66,9 @@ def test_start_without_room_for_the_kv_cache_says_raise_and_quotes_the_number(nu
 
 
 TOO_LOW = "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.84"
-ARGUMENTS = "[2026-11-15 04:00:00] server_args=ServerArgs(model_path='m', mem_fraction_static={}, cuda_graph_max_bs=32)\n"
+ARGUMENTS = (
+    "[2026-11-15 04:00:00] server_args=ServerArgs(model_path='m', mem_fraction_static={}, cuda_graph_max_bs=32)\n"
+)
 
 
 @pytest.mark.field_case("C04")
@@ -121,16 +123,16 @@ def test_empty_capture_message_without_any_traceback_is_an_unknown_reason_and_no
 
 @pytest.mark.field_case("C05")
 def test_capture_that_ran_out_of_memory_is_out_of_memory():
-    found = diagnose(died(f"Exception: Capture cuda graph failed: {OOM[24:]}\n" + SUGGESTIONS.format(flag="--cuda-graph-max-bs")))
+    found = diagnose(
+        died(f"Exception: Capture cuda graph failed: {OOM[24:]}\n" + SUGGESTIONS.format(flag="--cuda-graph-max-bs"))
+    )
     assert (found.cause, found.phase) == (Cause.GPU_OOM, "graph capture")
     assert "--cuda-graph-max-bs" in found.advice
 
 
 @pytest.mark.field_case("C06")
 def test_kernel_with_too_much_shared_memory_is_a_compile_failure_with_both_sizes():
-    line = (
-        "ptxas error   : Entry function '_Z22paged_mqa_logits_metadata' uses too much shared data (0xc980 bytes, 0xc000 max)"
-    )
+    line = "ptxas error   : Entry function '_Z22paged_mqa_logits_metadata' uses too much shared data (0xc980 bytes, 0xc000 max)"
     found = diagnose(READY + line + "\n" + died("RuntimeError: CUDA out of luck"))
     assert found.cause is Cause.JIT_COMPILE_FAILED
     assert (found.bytes_asked, found.bytes_limit) == (0xC980, 0xC000)
@@ -201,8 +203,14 @@ def test_asynchronous_fault_lists_the_first_cuda_error_and_blames_no_frame():
 
 @pytest.mark.field_case("C18")
 def test_pool_leak_at_idle_is_a_death_after_the_point_that_was_measured():
-    leak = "ValueError: token_to_kv_pool_allocator memory leak detected! available_size=1000, evictable_size=2, total=2000"
-    found = diagnose(READY + decode() + died(leak), exit_code=1, client_output="ConnectionRefusedError: [Errno 111] Connection refused")
+    leak = (
+        "ValueError: token_to_kv_pool_allocator memory leak detected! available_size=1000, evictable_size=2, total=2000"
+    )
+    found = diagnose(
+        READY + decode() + died(leak),
+        exit_code=1,
+        client_output="ConnectionRefusedError: [Errno 111] Connection refused",
+    )
     assert found.cause is Cause.SERVER_DIED
     assert leak in found.evidence
     assert "not run" in found.advice
@@ -260,13 +268,21 @@ def test_size_of_the_indexer_logits_is_recognised_on_all_ranks_at_once(context, 
 
 @pytest.mark.field_case("C24")
 def test_another_size_is_not_taken_for_the_indexer():
-    log = "[2026-11-15 04:04:00] max_total_num_tokens=1, chunked_prefill_size=4096, context_len=131072\n" + READY + died(OOM)
+    log = (
+        "[2026-11-15 04:04:00] max_total_num_tokens=1, chunked_prefill_size=4096, context_len=131072\n"
+        + READY
+        + died(OOM)
+    )
     assert "indexer" not in diagnose(log).advice
 
 
 @pytest.mark.field_case("C25")
 def test_out_of_memory_while_loading_a_kernel_has_no_size_but_an_uptime():
-    log = "[2026-11-15 01:06:30] server_args=ServerArgs(model_path='m')\n" + READY + died("RuntimeError: Triton Error [CUDA]: out of memory")
+    log = (
+        "[2026-11-15 01:06:30] server_args=ServerArgs(model_path='m')\n"
+        + READY
+        + died("RuntimeError: Triton Error [CUDA]: out of memory")
+    )
     found = diagnose(log)
     assert found.cause is Cause.GPU_OOM
     assert found.bytes_asked is None
@@ -276,7 +292,9 @@ def test_out_of_memory_while_loading_a_kernel_has_no_size_but_an_uptime():
 
 @pytest.mark.field_case("C26")
 def test_out_of_memory_far_above_a_crash_that_does_not_say_so_is_the_cause():
-    crash = 'RuntimeError: torch_call_dispatcher( "aten::new_empty", "", stack.data()) API call failed at tensor.h, line 9'
+    crash = (
+        'RuntimeError: torch_call_dispatcher( "aten::new_empty", "", stack.data()) API call failed at tensor.h, line 9'
+    )
     found = diagnose(READY + OOM + "\n" + decode() * 300 + died(crash))
     assert found.cause is Cause.GPU_OOM
     assert OOM in found.evidence
@@ -306,5 +324,7 @@ def test_missing_c64_row_of_the_campaign_names_both_settings():
     assert "--mem-fraction-static" in found.advice
     assert (found.details["largest_graph"], found.details["concurrency"]) == (32, 64)
     assert found.details["graph_sizes"] == (1, 2, 4, 8, 16, 24, 32)
-    by_client = diagnose(log.replace("#running-req: 64", "#running-req: 9"), client_output="benchmark_args=Namespace(max_concurrency=64)")
+    by_client = diagnose(
+        log.replace("#running-req: 64", "#running-req: 9"), client_output="benchmark_args=Namespace(max_concurrency=64)"
+    )
     assert by_client.details["concurrency"] == 64
