@@ -88,7 +88,7 @@ def read_client(output: str) -> ClientFacts:
             _add(facts.broken, kept)
         if _NOT_READY.search(line):
             _add(facts.not_ready, kept)
-        if "output.error=" in line or "Warmup failed" in line or facts.final == kept and facts.final:
+        if "output.error=" in line or "Warmup failed" in line or (facts.final == kept and facts.final):
             _add(facts.errors, kept)
     return facts
 

@@ -55,7 +55,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "retraction",
         Cause.KV_POOL_EXHAUSTED,
-        r"KV cache pool is full\. Retract|Decode out of memory happened|The request queue is full|Abort in waiting queue",
+        r"KV cache pool is full\. Retract|Decode out of memory happened|The request queue is full|Abort in"
+        r" waiting queue",
         Strength.SYMPTOM,
     ),
     _rule(
@@ -226,7 +227,8 @@ WORTH_A_LOOK = _any_of([*_FACTS, *(text for rule in RULES for text in _LITERALS[
 """Found in every line that a rule or a fact could be read from."""
 
 ADVICE_TEXT = re.compile(
-    r"^\s*(?:\d+\. |Possible (?:solutions|suggestions)|Open an issue on GitHub|\(?Not recommended)|if it is an OOM problem"
+    r"^\s*(?:\d+\. |Possible (?:solutions|suggestions)|Open an issue on GitHub|\(?Not recommended)|if it is an"
+    r" OOM problem"
 )
 """Lines of SGLang's own suggestions: they name OOM and memory flags whatever the fault was."""
 

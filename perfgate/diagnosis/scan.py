@@ -209,7 +209,7 @@ class Scanner:
 
     def _start(self, number: int, line: str, rank: str | None, owner: str) -> None:
         """Open a traceback, or go on with the open one where this is chained to it or printed under its message."""
-        if not owner and self._open and (self._chained or self._open.owner and not self._open.exceptions):
+        if not owner and self._open and (self._chained or (self._open.owner and not self._open.exceptions)):
             self._in_frames, self._chained = True, False
             return
         self._open = Traceback(number, quote(line), rank, owner)

@@ -23,7 +23,8 @@ def sample(name: str) -> str:
     [
         "KeyError: 'deepseek_v4'",
         "AttributeError: 'PreTrainedConfig' object has no attribute 'max_position_embeddings'",
-        "ValueError: The checkpoint has model type `deepseek_v4` but Transformers does not recognize this architecture.",
+        "ValueError: The checkpoint has model type `deepseek_v4` but Transformers does not recognize this"
+        " architecture.",
         "OSError: m is not a local folder and is not a valid model identifier",
     ],
 )
@@ -56,7 +57,8 @@ def test_client_that_died_over_server_info_failed_after_the_measured_phase(table
     output = (
         MEASURED + "100%|##| 16/16 [00:00<00:00,  3.27it/s]\n" + table + "Traceback (most recent call last):\n"
         '  File "x/serving.py", line 1514, in benchmark\n    requests.get(base_url + "/server_info")\n'
-        "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed connection'))\n"
+        "requests.exceptions.ConnectionError: ('Connection aborted.', RemoteDisconnected('Remote end closed"
+        " connection'))\n"
     )
     found = diagnose(READY + decode(), exit_code=1, client_output=output)
     assert found.cause is Cause.CLIENT_FAILED
@@ -82,7 +84,8 @@ def test_server_that_died_mid_run_is_named_even_when_its_log_just_ends():
         MEASURED
         + "output.error='Traceback ... aiohttp.client_exceptions.ServerDisconnectedError: Server disconnected'\n"
         'Traceback (most recent call last):\n  File "x/serving.py", line 1, in benchmark\n    get()\n'
-        "requests.exceptions.ConnectionError: HTTPConnectionPool: Max retries exceeded ([Errno 111] Connection refused)\n"
+        "requests.exceptions.ConnectionError: HTTPConnectionPool: Max retries exceeded ([Errno 111] Connection"
+        " refused)\n"
     )
     found = diagnose(READY + decode(), exit_code=1, client_output=output)
     assert found.cause is Cause.SERVER_DIED
@@ -168,7 +171,10 @@ def test_a_server_that_came_up_without_its_patch_is_unknown_and_says_unpatched(l
 
 
 def test_an_exception_that_sglang_caught_in_a_plugin_is_no_death_by_that_exception():
-    log = f"[2026-11-15 04:00:00] Failed to execute general plugin: p\n{PLUGIN_TRACE}RuntimeError: CUDA error: no kernel image is available\n"
+    log = (
+        f"[2026-11-15 04:00:00] Failed to execute general plugin: p\n{PLUGIN_TRACE}RuntimeError: CUDA error:"
+        f" no kernel image is available\n"
+    )
     assert diagnose(log + READY + decode()).cause is Cause.UNKNOWN
 
 

@@ -92,11 +92,13 @@ LINES = [
     (Cause.WEIGHT_LOAD_FAILED, 'FileNotFoundError: No such file or directory: "/m/model-00007-of-00046.safetensors"'),
     (
         Cause.UNSUPPORTED_MODEL,
-        "ValueError: Model architectures ['DeepseekV5ForCausalLM'] are not supported for now. Supported architectures: dict_keys()",
+        "ValueError: Model architectures ['DeepseekV5ForCausalLM'] are not supported for now. Supported"
+        " architectures: dict_keys()",
     ),
     (
         Cause.UNSUPPORTED_MODEL,
-        "ValueError: The checkpoint you are trying to load has model type `deepseek_v4` but Transformers does not recognize this"
+        "ValueError: The checkpoint you are trying to load has model type `deepseek_v4` but Transformers does"
+        " not recognize this"
         " architecture.",
     ),
     (Cause.UNSUPPORTED_MODEL, "KeyError: 'deepseek_v4'"),
@@ -117,12 +119,14 @@ def test_failure_line_is_recognised_and_quoted(cause, line):
 
 HARMLESS = [
     "[2026-11-15 04:06:30 TP0] KV cache pool usage is fine",
-    "[2026-11-15 04:06:30] Endpoint '/get_server_info' is deprecated and will be removed. Please use '/server_info' instead.",
+    "[2026-11-15 04:06:30] Endpoint '/get_server_info' is deprecated and will be removed. Please use"
+    " '/server_info' instead.",
     "[2026-11-15 04:06:30] Entering DeepGEMM JIT Pre-Compile session. It may take a long time (typically 10-20 mins)",
     "[2026-11-15 04:06:30] Ignore import error when loading sglang.srt.models.qwen3_5: No module named 'vllm'",
     "[2026-11-15 04:06:30] Fail to set RLIMIT_NOFILE: current limit exceeds maximum limit",
     "[2026-11-15 04:06:30] Breakable CUDA graph is incompatible with DeepSeek-V4 (heavy capture-pool memory pressure)",
-    "[2026-11-15 04:06:30] Failed to load generation config for m: m does not appear to have a file named generation_config.json.",
+    "[2026-11-15 04:06:30] Failed to load generation config for m: m does not appear to have a file named"
+    " generation_config.json.",
     "resource_tracker: There appear to be 1 leaked semaphore objects to clean up at shutdown",
     "3. if it is an OOM problem, set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)",
     "[2026-11-15 04:06:30] kill_process_tree called: parent_pid=2825, include_parent=False, pid=2825",
@@ -139,7 +143,8 @@ def test_harmless_line_is_no_fault(line):
     "line",
     [
         "[2025-01-15 04:06:30 TP0] Decode out of memory happened. #retracted_reqs: 1, #new_token_ratio: 0.62 -> 0.97",
-        "[2026-11-15 04:06:30 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 2048",
+        "[2026-11-15 04:06:30 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1,"
+        " #new_tokens_gained: 2048",
         "[2026-11-15 04:06:30 TP0] The request queue is full.",
     ],
 )
@@ -150,8 +155,8 @@ def test_requests_put_back_or_refused_stopped_nothing_but_are_named(line):
 
 def test_pool_exhaustion_gives_wanted_and_available_tokens():
     log = (
-        READY
-        + "[2026-11-15 04:06:30 TP1] Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\n"
+        READY + "[2026-11-15 04:06:30 TP1] Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192"
+        " tokens.\n"
         "Available full tokens: 512 (full_available_size=256 + full_evictable_size=256)\nAvailable swa tokens: 90 (x)\n"
     ) + died("RuntimeError: Prefill out of memory. Try to lower your batch size.")
     found = diagnose(log)
@@ -197,7 +202,8 @@ def test_silent_death_says_what_the_exit_code_tells(code, words):
 def test_host_memory_is_not_taken_for_gpu_memory():
     found = diagnose(
         died(
-            "RuntimeError: [enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate memory: 9 bytes"
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate"
+            " memory: 9 bytes"
         )
     )
     assert found.cause is Cause.SERVER_DIED

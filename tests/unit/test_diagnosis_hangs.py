@@ -9,15 +9,18 @@ from perfgate.diagnosis import Cause, diagnose, keep_server_for_s
 from perfgate.diagnosis.health import heartbeat_gap_s
 
 NCCL = (
-    "[rank{rank}]:[E210 02:06:33.347835395 ProcessGroupNCCL.cpp:1595] [PG ID 2 PG GUID 3 Rank {rank}] Watchdog caught collective"
-    " operation timeout: WorkNCCL(SeqNum=88, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=8, Timeout(ms)=600000) ran for 600003"
+    "[rank{rank}]:[E210 02:06:33.347835395 ProcessGroupNCCL.cpp:1595] [PG ID 2 PG GUID 3 Rank {rank}] Watchdog"
+    " caught collective"
+    " operation timeout: WorkNCCL(SeqNum=88, OpType=_ALLGATHER_BASE, NumelIn=1, NumelOut=8, Timeout(ms)=600000)"
+    " ran for 600003"
     " milliseconds before timing out.\n"
 )
 OLD_WATCHDOG = "[2025-06-25 04:10:00 TP0] Watchdog timeout (self.watchdog_timeout=300)\n"
 NEW_WATCHDOG = "[2026-06-25 04:10:00 TP0] Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)\n"
 PYSPY = "[2026-06-25 04:09:59 TP0] Pyspy failed to dump PID 77: /bin/sh: 1: py-spy: command not found\n"
 HEALTH = (
-    "[2026-06-25 {tic}] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time:"
+    "[2026-06-25 {tic}] Health check failed. Server couldn't get a response from detokenizer for last 20"
+    " seconds. tic start time:"
     " {tic}. last_heartbeat time: {beat}\n"
 )
 SIGTERM = "[2026-11-15 04:20:00] SIGTERM received. signum=None frame=None. Draining requests and shutting down...\n"
@@ -147,7 +150,8 @@ def test_ranks_that_interleave_inside_a_traceback_keep_their_own_faults():
     log = (
         READY + "[2026-11-15 04:06:30 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
         '  File "x/a.py", line 1, in run\n'
-        "[2026-11-15 04:06:30 TP1] Decode batch, #running-req: 16, #token: 9, token usage: 0.05, gen throughput (token/s): 1.0\n"
+        "[2026-11-15 04:06:30 TP1] Decode batch, #running-req: 16, #token: 9, token usage: 0.05, gen throughput"
+        " (token/s): 1.0\n"
         "    go()\n"
         f"{OOM}\n"
         "[2026-11-15 04:06:31 TP1] Scheduler hit an exception: Traceback (most recent call last):\n"
