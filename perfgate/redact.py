@@ -49,7 +49,7 @@ _ROUTE = re.compile(r"(?:GET|POST|PUT|DELETE|HEAD|OPTIONS|PATCH) $")
 
 
 def is_secret_name(name: str) -> bool:
-    """True where a value under this name must not be stored: denied by pattern, unless the name is known as harmless."""
+    """True where a value under this name must not be stored: denied by pattern, unless known as harmless."""
     plain = name.strip().lstrip("-").replace("-", "_")
     return bool(_DENIED.search(plain)) and not _HARMLESS.fullmatch(plain)
 
@@ -58,8 +58,8 @@ def redact(value: Any) -> Any:
     """Return a copy of JSON-like data without secrets and personal paths; text is treated by ``redact_text``.
 
     A value under a secret name becomes ``[redacted]`` whatever its type (None, booleans and "" stay: they say whether
-    one was set), the argument after a secret flag in a list too, and a secret found so is taken out of every other text
-    of the same data. Mapping keys are treated as text. Anything that is not JSON-like is stored as its redacted ``str``.
+    one was set), the argument after a secret flag in a list too, and a secret found so is taken out of other text of
+    the same data. Mapping keys are treated as text. Anything that is not JSON-like is stored as its redacted ``str``.
     """
     secrets: set[str] = set()
     _collect(value, secrets, 0)
