@@ -37,12 +37,14 @@ def _capture(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan)
     if "moe" in flags:
         backend = scan.facts.moe_runner_backend or "auto"
         text += (
-            f" It came from the MoE layer: --moe-runner-backend {backend} does not take this model's expert layout on this"
+            f" It came from the MoE layer: --moe-runner-backend {backend} does not take this model's expert"
+            f" layout on this"
             " GPU. Choose a backend that does, or match the experts' format (SGLANG_DSV4_FP4_EXPERTS) to the weights."
         )
     elif reason == "unknown":
         text = (
-            "The capture of CUDA graphs failed and its message is empty. Start once with --disable-cuda-graph: if the same"
+            "The capture of CUDA graphs failed and its message is empty. Start once with --disable-cuda-graph:"
+            " if the same"
             " forward pass fails there, its traceback names the error."
         )
     return replace(diagnosis, reason=reason, advice=text)
@@ -52,12 +54,14 @@ def _jit(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -> 
     if diagnosis.bytes_asked and diagnosis.bytes_limit:
         text = (
             f"A kernel asks {diagnosis.bytes_asked} bytes of shared memory a block where this GPU gives"
-            f" {diagnosis.bytes_limit}: choose a smaller tile or fewer stages, or the backend made for this architecture."
+            f" {diagnosis.bytes_limit}: choose a smaller tile or fewer stages, or the backend made for this"
+            f" architecture."
             " This is not GPU memory; --mem-fraction-static does not help."
         )
     else:
         text = (
-            "A kernel did not compile. Read the compiler's first line; check that the toolkit (nvcc, ptxas, triton) knows this"
+            "A kernel did not compile. Read the compiler's first line; check that the toolkit (nvcc, ptxas,"
+            " triton) knows this"
             " GPU's architecture, then clear that kernel's cache and start again."
         )
     return replace(diagnosis, advice=text)
@@ -78,11 +82,14 @@ def _illegal(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan)
     after = ""
     if prompt:
         details["last_prefill_tokens"] = int(prompt.group(1))
-        after = f" The last prefill step before it had {prompt.group(1)} new tokens; warm up with the real prompt length."
+        after = (
+            f" The last prefill step before it had {prompt.group(1)} new tokens; warm up with the real prompt length."
+        )
     return replace(
         diagnosis,
         details=details,
-        advice="A kernel read or wrote out of bounds. The frame in the traceback is unreliable (asynchronous): it is where the"
+        advice="A kernel read or wrote out of bounds. The frame in the traceback is unreliable (asynchronous):"
+        " it is where the"
         " error surfaced, not the kernel that made it. Start from the first CUDA error in the evidence and rerun that"
         f" request under compute-sanitizer.{after}",
     )
@@ -91,8 +98,10 @@ def _illegal(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan)
 def _nccl(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -> Diagnosis:
     return replace(
         diagnosis,
-        advice=f"A collective did not end in time, first reported by {diagnosis.first_rank or 'an unnamed rank'}, and no rank"
-        " showed an earlier fault. Look for the rank that never entered it (stack dump, GPU state, links: nvidia-smi topo,"
+        advice=f"A collective did not end in time, first reported by"
+        f" {diagnosis.first_rank or 'an unnamed rank'}, and no rank"
+        " showed an earlier fault. Look for the rank that never entered it (stack dump, GPU state, links:"
+        " nvidia-smi topo,"
         " NCCL_DEBUG=INFO).",
     )
 
@@ -113,7 +122,8 @@ def _watchdog(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan
             details.update(pool_available=available, pool_evictable=evictable)
             if evictable > available:
                 text += (
-                    f" The pool had {available} tokens free and {evictable} evictable: it waited for an eviction that never"
+                    f" The pool had {available} tokens free and {evictable} evictable: it waited for an"
+                    f" eviction that never"
                     " came, a deadlock and not a lack of capacity; another batch size or pool size would only hide it."
                 )
                 break
@@ -129,7 +139,8 @@ def _no_progress(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: S
         diagnosis,
         fatal=not recovered,
         details={**diagnosis.details, "gap_s": gap, "recovered": recovered},
-        advice=f"The server had not answered for {shown}, {then}. Keep the server until its watchdog writes its stack dump"
+        advice=f"The server had not answered for {shown}, {then}. Keep the server until its watchdog writes its"
+        f" stack dump"
         " (--watchdog-timeout), then read where it hangs.",
     )
 
@@ -137,7 +148,8 @@ def _no_progress(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: S
 def _weights(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -> Diagnosis:
     return replace(
         diagnosis,
-        advice="The weights could not be loaded. This is the machine's storage or the checkpoint, no verdict on speed: check"
+        advice="The weights could not be loaded. This is the machine's storage or the checkpoint, no verdict on"
+        " speed: check"
         " that every shard of the model is there and whole, then run again.",
     )
 
@@ -153,7 +165,8 @@ def _model(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -
 def _port(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -> Diagnosis:
     return replace(
         diagnosis,
-        advice="Another process holds the port; what answers there is not this server. Stop it or choose a free --port, and"
+        advice="Another process holds the port; what answers there is not this server. Stop it or choose a free"
+        " --port, and"
         " count no sample that was taken through this one.",
     )
 
@@ -162,12 +175,14 @@ def _died(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) ->
     text = f"The server died of: {diagnosis.reason}. Points before that line stand, later ones were not run."
     if first.rule == "host_memory":
         text = (
-            "The host ran out of memory, not the GPU: give the server's container more, or lower what it keeps on the host"
+            "The host ran out of memory, not the GPU: give the server's container more, or lower what it keeps"
+            " on the host"
             " (--max-total-tokens on a CPU engine, hierarchical cache, parallel weight loading)."
         )
     elif first.rule == "leak":
         text = (
-            "SGLang's own idle check found KV tokens that nobody holds and stopped the server. Points before that line stand but"
+            "SGLang's own idle check found KV tokens that nobody holds and stopped the server. Points before"
+            " that line stand but"
             " are to be flagged; later ones were not run, which is no drop to zero. Report the leak with this log."
         )
     return replace(diagnosis, advice=text)
@@ -175,10 +190,13 @@ def _died(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) ->
 
 def unpatched(hits: list[Hit]) -> str:
     """Advice for plug-in lines: SGLang logs the exception and comes up without the patch."""
-    names = [next(iter(filter(None, match.groups())), "") for hit in hits if (match := hit.rule.pattern.search(hit.body))]
+    names = [
+        next(iter(filter(None, match.groups())), "") for hit in hits if (match := hit.rule.pattern.search(hit.body))
+    ]
     shown = ", ".join(dict.fromkeys(name for name in names if name)) or "a plug-in"
     return (
-        f"The server runs unpatched: SGLang logged that {shown} failed and went on without it. Fix the plug-in's exception"
+        f"The server runs unpatched: SGLang logged that {shown} failed and went on without it. Fix the"
+        f" plug-in's exception"
         " (its traceback follows that line); nothing measured on this start says anything about the patch."
     )
 

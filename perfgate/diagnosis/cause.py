@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Cause(StrEnum):
-    """Why a measurement is missing or cannot count. NONE says that nothing failed; UNKNOWN that the reason is not shown."""
+    """Why a measurement is missing or cannot count. NONE: nothing failed. UNKNOWN: the reason is not shown."""
 
     GPU_OOM = "GPU_OOM"
     KV_POOL_EXHAUSTED = "KV_POOL_EXHAUSTED"
@@ -36,9 +36,9 @@ class Diagnosis:
     """One cause, and what shows it.
 
     ``evidence`` are lines of the log or of the client's output, verbatim (a very long line is cut to the part around
-    what was recognised), in file order. ``reason`` is the innermost message in one line. ``first_rank`` is the rank that
-    showed the first fault, as its line spells it ("TP3", "DP0 TP1", "rank5"), None where the line names none. ``phase``
-    is what the server was doing: "launch", "weights", "kv pool", "graph capture", "serving", "shutdown".
+    what was recognised), in file order. ``reason`` is the innermost message in one line. ``first_rank`` is the rank
+    that showed the first fault, as its line spells it ("TP3", "DP0 TP1", "rank5"), None where the line names none.
+    ``phase`` is what the server was doing: "launch", "weights", "kv pool", "graph capture", "serving", "shutdown".
 
     ``fatal`` says that nothing measured after the first evidence line can count. ``warnings`` are lines that look like
     faults and are not. Tokens are counts, ``bytes_asked``/``bytes_limit`` bytes, ``uptime_s`` seconds from the log's

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from perfgate.diagnosis.lines import quote, segments
+from perfgate.diagnosis.lines import MAX_SEARCHED, quote, segments
 
 _PROGRESS = re.compile(r"\| (\d{1,9})/(\d{1,9}) \[")
 _ARGS = re.compile(r"\b(num_prompts|max_concurrency|random_input_len|random_output_len)=(\d{1,9})\b")
@@ -14,9 +14,9 @@ _TOKENIZER_FRAME = ("AutoTokenizer", "get_tokenizer", "tokenization_", "AutoConf
 _TOKENIZER = re.compile(
     r"Fail to load tokenizer config|KeyError: ['\"]deepseek_v\w+['\"]|has no attribute 'max_position_embeddings'"
     r"|does not recognize this architecture|Can't load tokenizer|Tokenizer class \S+ does not exist"
-    r"|(?i:fall\w* back .{0,60}\bgpt-?2\b)|Unrecognized model in|Couldn't instantiate the backend tokenizer"
+    r"|(?i:fall\w{0,8} back .{0,60}\bgpt-?2\b)|Unrecognized model in|Couldn't instantiate the backend tokenizer"
 )
-_SUBSTITUTED = re.compile(r"(?i)fall\w* back .{0,60}\bgpt-?2\b")
+_SUBSTITUTED = re.compile(r"(?i)fall\w{0,8} back .{0,60}\bgpt-?2\b")
 _REFUSED = re.compile(r"Connection refused|ConnectionRefused|Errno 111|Cannot connect to host|Connect call failed")
 _BROKEN = re.compile(
     r"RemoteDisconnected|ConnectionReset|Connection reset|ServerDisconnected|ClientPayloadError|Connection aborted"
@@ -57,12 +57,13 @@ def read_client(output: str) -> ClientFacts:
     """Read what the client printed (stdout and stderr together, progress bars with carriage returns included)."""
     facts = ClientFacts(given=bool(output.strip()))
     in_traceback = tokenizer_frames = False
-    for line in segments(output):
+    for whole in segments(output):
+        line = whole[:MAX_SEARCHED]
         kept = quote(line)
         facts.last_line = kept if line.strip() else facts.last_line
-        for match in _PROGRESS.finditer(line):
+        for match in _PROGRESS.finditer(whole[-MAX_SEARCHED:]):
             facts.done, facts.total = int(match.group(1)), int(match.group(2))
-            facts.progress_line = quote(line, match.start())
+            facts.progress_line = quote(whole[-MAX_SEARCHED:], match.start())
         if line.startswith("Traceback (most recent call last)"):
             in_traceback, tokenizer_frames = True, False
         elif in_traceback and line.startswith("  "):
@@ -87,7 +88,7 @@ def read_client(output: str) -> ClientFacts:
             _add(facts.broken, kept)
         if _NOT_READY.search(line):
             _add(facts.not_ready, kept)
-        if "output.error=" in line or "Warmup failed" in line or facts.final == kept and facts.final:
+        if "output.error=" in line or "Warmup failed" in line or (facts.final == kept and facts.final):
             _add(facts.errors, kept)
     return facts
 

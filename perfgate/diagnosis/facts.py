@@ -32,7 +32,7 @@ class Facts:
     jit_line_no: int = 0
 
     def take(self, number: int, text: str) -> None:
-        """Read one line's facts; the last line that names a number wins, as a resolved value is printed after the asked."""
+        """Read one line's facts. The last to name a number wins: resolved values are printed after asked ones."""
         if "=" in text:
             for name, value in _INTS.findall(text):
                 self.numbers["context_len" if name.startswith("context_len") else name] = int(value)
@@ -57,7 +57,7 @@ class Facts:
 
     @property
     def largest_graph(self) -> int | None:
-        """The largest decode batch that a graph was captured for, from the capture's own lines or else the arguments."""
+        """The largest decode batch with a captured graph, from the capture's own lines or else the arguments."""
         if self.graph_sizes:
             return max(self.graph_sizes)
         return self.numbers.get("cuda_graph_max_bs_decode") or self.numbers.get("cuda_graph_max_bs")

@@ -50,7 +50,8 @@ def _death(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis 
     plugin = _stopped_by_plugin(scan)
     meaning = next(filter(None, (crashed_child(hit.text) for hit in hits)), "")
     advice = plugin or (
-        f"A server process ended without a reason in the log{f': {meaning}' if meaning else ''}. Check the host's memory and its"
+        f"A server process ended without a reason in the log{f': {meaning}' if meaning else ''}. Check the"
+        f" host's memory and its"
         " kernel log; points before that line stand, later ones were not run."
     )
     evidence = tuple(dict.fromkeys([*(_tail(scan) if plugin else ()), *(hit.text for hit in hits[:4])]))
@@ -65,7 +66,8 @@ def _stopped_by_plugin(scan: Scan) -> str:
     if not names:
         return ""
     return (
-        f"The plug-in {names[0]} was loaded and did not come back: it stopped the server on purpose (SystemExit). Its own message"
+        f"The plug-in {names[0]} was loaded and did not come back: it stopped the server on purpose"
+        f" (SystemExit). Its own message"
         " is in the evidence; a patch that refuses this version or model is the usual reason."
     )
 
@@ -79,8 +81,10 @@ def _client(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis
             Cause.CLIENT_TOKENIZER,
             evidence=tuple(client.tokenizer[:4]) or (client.last_line,),
             reason=(client.tokenizer or [client.last_line])[-1].strip()[:400],
-            advice="The client could not load the model's tokenizer: update transformers in the client's environment or give"
-            " --tokenizer the model's own files. Never substitute another tokenizer: lengths would not be what was asked.",
+            advice="The client could not load the model's tokenizer: update transformers in the client's"
+            " environment or give"
+            " --tokenizer the model's own files. Never substitute another tokenizer: lengths would not be what"
+            " was asked.",
             phase=scan.phase,
             fatal=True,
         )
@@ -89,14 +93,16 @@ def _client(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis
             scan,
             "stopped from outside",
             (scan.shutdown[1], *_errors(client)[:3]),
-            "The server was told to stop (SIGTERM) while the client ran: find out by whom. Nothing is wrong with the server.",
+            "The server was told to stop (SIGTERM) while the client ran: find out by whom. Nothing is wrong"
+            " with the server.",
         )
     if client.refused and (client.measured or scan.ready_line):
         return _died(
             scan,
             "nothing listens any more",
             tuple([*_tail(scan)[-2:], *_errors(client)[:4]]),
-            "The server was gone in mid-run and its log ends without a reason: killed from outside (SIGKILL, the kernel's"
+            "The server was gone in mid-run and its log ends without a reason: killed from outside (SIGKILL,"
+            " the kernel's"
             " out-of-memory killer) is the usual one. Check the host's kernel log.",
         )
     return _stopped_client(scan, client, exit_code) or _failed_client(scan, client, exit_code)
@@ -132,8 +138,10 @@ def _stopped_client(scan: Scan, client: ClientFacts, exit_code: int | None) -> D
             Cause.HANG_NO_PROGRESS,
             evidence=evidence,
             reason=f"{progress}, then no tokens",
-            advice=f"The run stopped advancing with {progress}; a server that answers /health is not alive for that. Keep it until"
-            " its watchdog writes a stack dump. A first run of new shapes may only be compiling kernels (20-50 s a shape,"
+            advice=f"The run stopped advancing with {progress}; a server that answers /health is not alive for"
+            f" that. Keep it until"
+            " its watchdog writes a stack dump. A first run of new shapes may only be compiling kernels (20-50"
+            " s a shape,"
             " without a log line): warm up with the point's own shapes.",
             phase=scan.phase,
             fatal=True,
@@ -143,8 +151,10 @@ def _stopped_client(scan: Scan, client: ClientFacts, exit_code: int | None) -> D
         Cause.CLIENT_FAILED,
         evidence=evidence,
         reason=f"the client was stopped with {progress}",
-        advice=f"The client was stopped before it had a result ({progress}); it shows no error of its own. If nobody stopped it on"
-        " purpose, the server was still compiling kernels for a new shape: warm up with the point's own shapes and allow more"
+        advice=f"The client was stopped before it had a result ({progress}); it shows no error of its own. If"
+        f" nobody stopped it on"
+        " purpose, the server was still compiling kernels for a new shape: warm up with the point's own shapes"
+        " and allow more"
         " time.",
         phase=scan.phase,
         fatal=True,
@@ -157,15 +167,26 @@ def _failed_client(scan: Scan, client: ClientFacts, exit_code: int | None) -> Di
     server = [scan.first_error[1]] if scan.first_error else []
     text = "The client ended without a result; read its first error."
     if client.not_ready:
-        text = "Nothing answered at the URL within the client's waiting time: start the server first, or correct host and port."
+        text = (
+            "Nothing answered at the URL within the client's waiting time: start the server first, or"
+            " correct host and port."
+        )
     elif "IndexError" in client.final and client.measured:
-        text = "All requests failed after warm-up, so the client had no latency to take a percentile of; this is no fault in it."
+        text = (
+            "All requests failed after warm-up, so the client had no latency to take a percentile of; this"
+            " is no fault in it."
+        )
     elif client.measured and client.broken and (client.done is None or client.done == client.total):
-        text = "The client failed after the measured phase, while it asked for /server_info; the sample is lost, take it again."
+        text = (
+            "The client failed after the measured phase, while it asked for /server_info; the sample is"
+            " lost, take it again."
+        )
     elif client.measured and client.broken:
         text = "The server broke connections in mid-run. Its log says nothing; check that the process lives."
     elif client.table:
-        text = f"The client printed its table and then failed ({exit_meaning(exit_code or 1)}): its result does not count."
+        text = (
+            f"The client printed its table and then failed ({exit_meaning(exit_code or 1)}): its result does not count."
+        )
     return Diagnosis(
         Cause.CLIENT_FAILED,
         evidence=tuple([*server, *errors[:5]]) or (client.last_line,),
@@ -211,7 +232,8 @@ def _exit(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis |
             Cause.HANG_NO_PROGRESS,
             evidence=_tail(scan),
             reason=f"stopped at its deadline during {scan.phase}",
-            advice=f"The server was not ready in time (last seen: {scan.phase}). Kernels that compile on a first start take"
+            advice=f"The server was not ready in time (last seen: {scan.phase}). Kernels that compile on a"
+            f" first start take"
             " minutes: keep the caches, or raise the deadline; else read where the log stands still.",
             phase=scan.phase,
             fatal=True,
@@ -225,7 +247,8 @@ def _exit(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis |
             Cause.UNKNOWN,
             evidence=evidence,
             reason=meaning,
-            advice=f"The process ended ({meaning}) and its output names no reason; run the command by hand. A plug-in that stops"
+            advice=f"The process ended ({meaning}) and its output names no reason; run the command by hand. A"
+            f" plug-in that stops"
             " the server with SystemExit leaves no more than its own message.",
             phase=scan.phase,
             fatal=True,
@@ -233,7 +256,8 @@ def _exit(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagnosis |
     advice = plugin or (
         f"The server ended ({meaning}) and the log names no reason"
         + (f" but {reason[:200]}" if reason else "")
-        + ". Read the last lines; check the host's kernel log for its out-of-memory killer. A plug-in that raises SystemExit"
+        + ". Read the last lines; check the host's kernel log for its out-of-memory killer. A plug-in that"
+        " raises SystemExit"
         " ends the server so, with no more than its own message."
     )
     return _died(scan, reason[:400] or meaning, evidence, advice)
@@ -247,7 +271,8 @@ def _retraction(scan: Scan, client: ClientFacts, exit_code: int | None) -> Diagn
     return Diagnosis(
         Cause.KV_POOL_EXHAUSTED,
         evidence=tuple(dict.fromkeys(hit.text for hit in hits))[:5],
-        advice="The KV pool was full and requests were put back: this concurrency and these lengths do not fit it. Raise"
+        advice="The KV pool was full and requests were put back: this concurrency and these lengths do not fit"
+        " it. Raise"
         " --mem-fraction-static (or --max-total-tokens), or lower --max-running-requests; the point does not count.",
         first_rank=hits[0].rank,
         reason=hits[0].body.strip()[:400],

@@ -20,6 +20,9 @@ _C10D = re.compile(r"\[rank(\d+)\]:")
 MAX_QUOTED = 1000
 """Characters of one line that evidence quotes at most: server arguments alone can take 10,000."""
 
+MAX_SEARCHED = 20_000
+"""Characters of one line that are searched: it bounds the work on a line without end, and no message starts later."""
+
 
 def segments(text: str) -> Iterator[str]:
     """Yield each line; a carriage return ends one too, as in progress bars. At most a chunk is held at a time."""

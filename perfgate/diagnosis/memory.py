@@ -15,8 +15,10 @@ _CURRENT = re.compile(r"mem[-_]fraction[-_]static=(\d?\.\d{1,6})")
 _COUNT = re.compile(r"#(new-token|pending-token): (\d{1,12})")
 
 NO_FRACTION = (
-    "No feasible fraction: the KV cache does not fit at the lower --mem-fraction-static and the GPU runs out of memory at the"
-    " higher one. Moving it between them cannot help; spread the model over more GPUs (--tp), quantise it further, or shrink"
+    "No feasible fraction: the KV cache does not fit at the lower --mem-fraction-static and the GPU runs out of"
+    " memory at the"
+    " higher one. Moving it between them cannot help; spread the model over more GPUs (--tp), quantise it"
+    " further, or shrink"
     " what lies outside the fraction (--cuda-graph-max-bs, --chunked-prefill-size, --max-running-requests)."
 )
 GRAPH_FLAG = "--cuda-graph-max-bs (--cuda-graph-max-bs-decode in newer versions)"
@@ -77,7 +79,8 @@ def gpu_oom(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) 
         text = f"LOWER --mem-fraction-static, or {GRAPH_FLAG}: the graphs' memory lies outside the fraction."
     else:
         text = (
-            "LOWER --mem-fraction-static so that more is left for activations, or --chunked-prefill-size; every request after"
+            "LOWER --mem-fraction-static so that more is left for activations, or --chunked-prefill-size; every"
+            " request after"
             " that line hangs or fails even where the process stays up."
         )
     return replace(diagnosis, details=details, advice=text)
@@ -93,8 +96,10 @@ def _above_the_graphs(diagnosis: Diagnosis, first: Fault, scan: Scan, details: d
         return ""
     details.update(largest_graph=largest, graph_sizes=tuple(sorted(scan.facts.graph_sizes)), concurrency=wanted)
     return (
-        f"Concurrency {wanted} is above the largest captured CUDA graph, {largest}: decode fell back to eager mode and ran out"
-        f" of memory. Raise {GRAPH_FLAG} to {wanted}, and lower --mem-fraction-static to make room for the larger graphs."
+        f"Concurrency {wanted} is above the largest captured CUDA graph, {largest}: decode fell back to eager"
+        f" mode and ran out"
+        f" of memory. Raise {GRAPH_FLAG} to {wanted}, and lower --mem-fraction-static to make room for the"
+        f" larger graphs."
     )
 
 
@@ -110,12 +115,17 @@ def _indexer(diagnosis: Diagnosis, first: Fault, scan: Scan, details: dict[str, 
         if context and rows:
             details.update(indexer_rows=rows, indexer_context=context)
             return (
-                f"The size asked is that of the indexer logits: {rows} prefill rows x {context} tokens of context / 4 in fp32,"
-                f" which --mem-fraction-static does not account for. Use a smaller --chunked-prefill-size (e.g. {max(rows // 2, 1)})"
+                f"The size asked is that of the indexer logits: {rows} prefill rows x {context} tokens of"
+                f" context / 4 in fp32,"
+                f" which --mem-fraction-static does not account for. Use a smaller --chunked-prefill-size (e.g."
+                f" {max(rows // 2, 1)})"
                 " first; lowering --mem-fraction-static only moves the limit."
             )
     if "indexer" in flags:
-        return "It was asked for in the indexer: use a smaller --chunked-prefill-size first, then lower --mem-fraction-static."
+        return (
+            "It was asked for in the indexer: use a smaller --chunked-prefill-size first, then lower"
+            " --mem-fraction-static."
+        )
     return ""
 
 
@@ -124,6 +134,7 @@ def _module(diagnosis: Diagnosis, first: Fault, scan: Scan, details: dict[str, o
         return ""
     uptime = f" after {diagnosis.uptime_s:.0f} s of uptime" if diagnosis.uptime_s is not None else ""
     return (
-        f"GPU memory ran out where Triton loads a compiled kernel{uptime}; the size is not known. LOWER --mem-fraction-static to"
+        f"GPU memory ran out where Triton loads a compiled kernel{uptime}; the size is not known. LOWER"
+        f" --mem-fraction-static to"
         " leave room for kernels that are specialised late, and warm up with every shape that is measured."
     )

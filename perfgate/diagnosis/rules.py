@@ -55,7 +55,8 @@ RULES: tuple[Rule, ...] = (
     _rule(
         "retraction",
         Cause.KV_POOL_EXHAUSTED,
-        r"KV cache pool is full\. Retract|Decode out of memory happened|The request queue is full|Abort in waiting queue",
+        r"KV cache pool is full\. Retract|Decode out of memory happened|The request queue is full|Abort in"
+        r" waiting queue",
         Strength.SYMPTOM,
     ),
     _rule(
@@ -95,9 +96,9 @@ RULES: tuple[Rule, ...] = (
         r"ptxas (?:error|fatal)|nvcc (?:error|fatal)|ninja: build stopped|Error building extension"
         r"|NVRTC(?:_ERROR_COMPILATION| compilation failed)|PassManager::run failed|`?ptxas`? failed with error code"
         r"|PTXASError|triton\.compiler\.errors\.\w*Error|CompilationError: at \d|NVCC compilation failed"
-        r"|returned non-zero exit status \d+.*nvcc|nvcc.*returned non-zero exit status",
+        r"|returned non-zero exit status \d+.{0,400}nvcc|nvcc.{0,400}returned non-zero exit status",
     ),
-    _rule("capture", Cause.GRAPH_CAPTURE_FAILED, r"Capture \w+ graph failed:|Fail when using backend: .* runner"),
+    _rule("capture", Cause.GRAPH_CAPTURE_FAILED, r"Capture \w+ graph failed:|Fail when using backend: .{0,200} runner"),
     # -- hangs --
     _rule("nccl", Cause.NCCL_TIMEOUT, r"Watchdog caught collective operation timeout"),
     _rule("watchdog", Cause.HANG_WATCHDOG, r"(?:\w+ )?[Ww]atchdog timeout \(self\.watchdog_timeout="),
@@ -150,7 +151,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 _LITERALS: dict[str, tuple[str, ...]] = {
-    "kv_budget": ("try to increase --mem-fraction", "leave no GPU memory", "leaves no room for", "for hybrid", "too small to"),
+    "kv_budget": (
+        "try to increase --mem-fraction",
+        "leave no GPU memory",
+        "leaves no room for",
+        "for hybrid",
+        "too small to",
+    ),
     "kv_pool": ("out of memory. ", "runs out of memory", "even after retracting"),
     "retraction": ("Retract", "memory happened", "request queue is full", "Abort in waiting"),
     "host_memory": ("DefaultCPUAllocator", "bad_alloc", "Errno 12]", "Killed process", "oom-kill", "MemoryError"),
@@ -183,8 +190,27 @@ _LITERALS: dict[str, tuple[str, ...]] = {
 """Plain text of which a line must hold one before its rule's pattern is tried: most of a long log is passed over so."""
 
 _FACTS = (
-    *("server_args=", "max_total_num_tokens", "Load weight", "Memory pool end", "fired up", "Capture ", "Capturing batches"),
-    *("SIGTERM", "Shutting down", "Try to allocate", "Available ", "evictable", "plugin", "JIT", "DSV4", "eepseekV4", "dsv4"),
+    *(
+        "server_args=",
+        "max_total_num_tokens",
+        "Load weight",
+        "Memory pool end",
+        "fired up",
+        "Capture ",
+        "Capturing batches",
+    ),
+    *(
+        "SIGTERM",
+        "Shutting down",
+        "Try to allocate",
+        "Available ",
+        "evictable",
+        "plugin",
+        "JIT",
+        "DSV4",
+        "eepseekV4",
+        "dsv4",
+    ),
     *("Traceback (most recent", "watchdog_timeout", '" 5'),
 )
 
@@ -201,7 +227,8 @@ WORTH_A_LOOK = _any_of([*_FACTS, *(text for rule in RULES for text in _LITERALS[
 """Found in every line that a rule or a fact could be read from."""
 
 ADVICE_TEXT = re.compile(
-    r"^\s*(?:\d+\. |Possible (?:solutions|suggestions)|Open an issue on GitHub|\(?Not recommended)|if it is an OOM problem"
+    r"^\s*(?:\d+\. |Possible (?:solutions|suggestions)|Open an issue on GitHub|\(?Not recommended)|if it is an"
+    r" OOM problem"
 )
 """Lines of SGLang's own suggestions: they name OOM and memory flags whatever the fault was."""
 

@@ -7,7 +7,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from perfgate.diagnosis.facts import Facts
-from perfgate.diagnosis.lines import quote, segments, split_prefix
+from perfgate.diagnosis.lines import MAX_SEARCHED, quote, segments, split_prefix
 from perfgate.diagnosis.rules import ADVICE_TEXT, ECHO_TEXT, HANDLED, RULES, WORTH_A_LOOK, Rule, Strength
 
 MAX_HITS = 40
@@ -112,7 +112,7 @@ class Scanner:
         """Read the whole text and return what was found."""
         number = 0
         for number, line in enumerate(segments(log), 1):
-            if line[:1] == "[" and (end := line.find("] ", 20, 120)) > 0:
+            if line[:1] in ("[", "(") and (end := line.find("] ", 20, 200)) > 0:
                 self._last_stamped, self._stamped = line, number
                 if not self._first_stamped:
                     self._first_stamped = line
@@ -138,6 +138,7 @@ class Scanner:
         return scan
 
     def _line(self, number: int, line: str) -> None:
+        line = line[:MAX_SEARCHED]
         self._tail.append((number, line))
         if self._in_frames or line.startswith(_TRACEBACK_WORDS):
             self._traceback(number, line)
@@ -175,9 +176,7 @@ class Scanner:
         if "Traceback (most recent call last)" in body and not line.startswith("Traceback"):
             self._start(number, line, rank, owner)
 
-    def _hit(
-        self, rule: Rule, at: int, number: int, line: str, body: str, stamp: str | None, rank: str | None
-    ) -> None:
+    def _hit(self, rule: Rule, at: int, number: int, line: str, body: str, stamp: str | None, rank: str | None) -> None:
         scan = self.scan
         scan.counts[rule.name] += 1
         if rule.name == "plugin":
@@ -210,7 +209,7 @@ class Scanner:
 
     def _start(self, number: int, line: str, rank: str | None, owner: str) -> None:
         """Open a traceback, or go on with the open one where this is chained to it or printed under its message."""
-        if not owner and self._open and (self._chained or self._open.owner and not self._open.exceptions):
+        if not owner and self._open and (self._chained or (self._open.owner and not self._open.exceptions)):
             self._in_frames, self._chained = True, False
             return
         self._open = Traceback(number, quote(line), rank, owner)

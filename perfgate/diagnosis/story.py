@@ -10,7 +10,7 @@ MAX_EVIDENCE = 10
 
 
 def evidence(first: Fault, found: list[Fault], scan: Scan) -> tuple[str, ...]:
-    """Lines for one fault, in file order: what was going on, the fault, its frame, and the first lines of its cascade."""
+    """Lines for one fault, in file order: what was going on, the fault, its frame, the first lines of its cascade."""
     lines: dict[int, str] = {first.position: _line_at(first)}
     lines[first.hit.line_no] = first.hit.text
     traceback = first.traceback

@@ -11,16 +11,31 @@ STAMP = "[2026-11-15 04:06:30 TP0] "
 LINES = [
     (Cause.SERVER_DIED, STAMP + "Scheduler hit an exception: Traceback (most recent call last):\nValueError: x"),
     (Cause.SERVER_DIED, STAMP + "TokenizerManager hit an exception: Traceback (most recent call last):\nValueError: x"),
-    (Cause.SERVER_DIED, STAMP + "DetokenizerManager hit an exception: Traceback (most recent call last):\nValueError: x"),
-    (Cause.SERVER_DIED, STAMP + "DataParallelController hit an exception: Traceback (most recent call last):\nValueError: x"),
-    (Cause.SERVER_DIED, STAMP + "TpModelWorkerClient hit an exception: Traceback (most recent call last):\nValueError: x"),
+    (
+        Cause.SERVER_DIED,
+        STAMP + "DetokenizerManager hit an exception: Traceback (most recent call last):\nValueError: x",
+    ),
+    (
+        Cause.SERVER_DIED,
+        STAMP + "DataParallelController hit an exception: Traceback (most recent call last):\nValueError: x",
+    ),
+    (
+        Cause.SERVER_DIED,
+        STAMP + "TpModelWorkerClient hit an exception: Traceback (most recent call last):\nValueError: x",
+    ),
     (Cause.SERVER_DIED, STAMP + "Received sigquit from a child process. It usually means the child failed."),
     (Cause.SERVER_DIED, STAMP + "Received sigquit from a child proces. It usually means the child failed."),
     (Cause.SERVER_DIED, STAMP + "SIGQUIT received. signum=3, frame=<frame>. It usually means one child failed."),
-    (Cause.SERVER_DIED, STAMP + "Subprocess scheduler_0 (pid=123) crashed with exit code -6. Triggering SIGQUIT for cleanup..."),
+    (
+        Cause.SERVER_DIED,
+        STAMP + "Subprocess scheduler_0 (pid=123) crashed with exit code -6. Triggering SIGQUIT for cleanup...",
+    ),
     (Cause.HANG_WATCHDOG, STAMP + "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)"),
     (Cause.HANG_WATCHDOG, STAMP + "Watchdog timeout (self.watchdog_timeout=300)"),
-    (Cause.GPU_OOM, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 616.00 MiB. GPU 0 has a total capacity of 1 GiB"),
+    (
+        Cause.GPU_OOM,
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 616.00 MiB. GPU 0 has a total capacity of 1 GiB",
+    ),
     (Cause.GPU_OOM, "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 616.00 MiB"),
     (Cause.GPU_OOM, "RuntimeError: Triton Error [CUDA]: out of memory"),
     (Cause.GPU_OOM, "torch.AcceleratorError: CUDA error: out of memory"),
@@ -46,10 +61,14 @@ LINES = [
     (Cause.SERVER_DIED, "ValueError: KV cache pool leak detected! x"),
     (
         Cause.HANG_NO_PROGRESS,
-        STAMP + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time:"
+        STAMP
+        + "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds. tic start time:"
         " 05:49:14. last_heartbeat time: 05:42:53",
     ),
-    (Cause.SERVER_DIED, STAMP + "Initialization failed. warmup error: Traceback (most recent call last):\nAssertionError: res"),
+    (
+        Cause.SERVER_DIED,
+        STAMP + "Initialization failed. warmup error: Traceback (most recent call last):\nAssertionError: res",
+    ),
     (
         Cause.NCCL_TIMEOUT,
         "[rank0]:[E1 02:06:33 ProcessGroupNCCL.cpp:1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1,"
@@ -59,7 +78,10 @@ LINES = [
     (Cause.ILLEGAL_ACCESS, "RuntimeError: CUDA error: device-side assert triggered"),
     (Cause.ILLEGAL_ACCESS, "RuntimeError: CUDA error: misaligned address"),
     (Cause.NO_KERNEL_IMAGE, "RuntimeError: CUDA error: no kernel image is available for execution on the device"),
-    (Cause.PORT_IN_USE, "[2026-11-15 04:06:30] ERROR:    [Errno 98] error while attempting to bind: address already in use"),
+    (
+        Cause.PORT_IN_USE,
+        "[2026-11-15 04:06:30] ERROR:    [Errno 98] error while attempting to bind: address already in use",
+    ),
     (Cause.JIT_COMPILE_FAILED, "ninja: build stopped: subcommand failed."),
     (Cause.JIT_COMPILE_FAILED, "ptxas fatal   : Value 'sm_120a' is not defined for option 'gpu-name'"),
     (Cause.JIT_COMPILE_FAILED, "nvcc fatal   : Unsupported gpu architecture 'compute_120'"),
@@ -67,21 +89,25 @@ LINES = [
     (Cause.JIT_COMPILE_FAILED, "RuntimeError: Error building extension 'marlin'"),
     (Cause.WEIGHT_LOAD_FAILED, "safetensors_rust.SafetensorError: Error while deserializing header: HeaderTooLarge"),
     (Cause.WEIGHT_LOAD_FAILED, "RuntimeError: Cannot find any model weights with `m`"),
-    (Cause.WEIGHT_LOAD_FAILED, "FileNotFoundError: No such file or directory: \"/m/model-00007-of-00046.safetensors\""),
+    (Cause.WEIGHT_LOAD_FAILED, 'FileNotFoundError: No such file or directory: "/m/model-00007-of-00046.safetensors"'),
     (
         Cause.UNSUPPORTED_MODEL,
-        "ValueError: Model architectures ['DeepseekV5ForCausalLM'] are not supported for now. Supported architectures: dict_keys()",
+        "ValueError: Model architectures ['DeepseekV5ForCausalLM'] are not supported for now. Supported"
+        " architectures: dict_keys()",
     ),
     (
         Cause.UNSUPPORTED_MODEL,
-        "ValueError: The checkpoint you are trying to load has model type `deepseek_v4` but Transformers does not recognize this"
+        "ValueError: The checkpoint you are trying to load has model type `deepseek_v4` but Transformers does"
+        " not recognize this"
         " architecture.",
     ),
     (Cause.UNSUPPORTED_MODEL, "KeyError: 'deepseek_v4'"),
 ]
 
 
-@pytest.mark.parametrize(("cause", "line"), LINES, ids=lambda value: value.name if isinstance(value, Cause) else value[:40])
+@pytest.mark.parametrize(
+    ("cause", "line"), LINES, ids=lambda value: value.name if isinstance(value, Cause) else value[:40]
+)
 def test_failure_line_is_recognised_and_quoted(cause, line):
     found = diagnose(READY + decode() + line + "\n")
     assert found.cause is cause
@@ -93,12 +119,14 @@ def test_failure_line_is_recognised_and_quoted(cause, line):
 
 HARMLESS = [
     "[2026-11-15 04:06:30 TP0] KV cache pool usage is fine",
-    "[2026-11-15 04:06:30] Endpoint '/get_server_info' is deprecated and will be removed. Please use '/server_info' instead.",
+    "[2026-11-15 04:06:30] Endpoint '/get_server_info' is deprecated and will be removed. Please use"
+    " '/server_info' instead.",
     "[2026-11-15 04:06:30] Entering DeepGEMM JIT Pre-Compile session. It may take a long time (typically 10-20 mins)",
     "[2026-11-15 04:06:30] Ignore import error when loading sglang.srt.models.qwen3_5: No module named 'vllm'",
     "[2026-11-15 04:06:30] Fail to set RLIMIT_NOFILE: current limit exceeds maximum limit",
     "[2026-11-15 04:06:30] Breakable CUDA graph is incompatible with DeepSeek-V4 (heavy capture-pool memory pressure)",
-    "[2026-11-15 04:06:30] Failed to load generation config for m: m does not appear to have a file named generation_config.json.",
+    "[2026-11-15 04:06:30] Failed to load generation config for m: m does not appear to have a file named"
+    " generation_config.json.",
     "resource_tracker: There appear to be 1 leaked semaphore objects to clean up at shutdown",
     "3. if it is an OOM problem, set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)",
     "[2026-11-15 04:06:30] kill_process_tree called: parent_pid=2825, include_parent=False, pid=2825",
@@ -115,7 +143,8 @@ def test_harmless_line_is_no_fault(line):
     "line",
     [
         "[2025-01-15 04:06:30 TP0] Decode out of memory happened. #retracted_reqs: 1, #new_token_ratio: 0.62 -> 0.97",
-        "[2026-11-15 04:06:30 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1, #new_tokens_gained: 2048",
+        "[2026-11-15 04:06:30 TP0] KV cache pool is full. Retract requests. #retracted_reqs: 1,"
+        " #new_tokens_gained: 2048",
         "[2026-11-15 04:06:30 TP0] The request queue is full.",
     ],
 )
@@ -126,7 +155,8 @@ def test_requests_put_back_or_refused_stopped_nothing_but_are_named(line):
 
 def test_pool_exhaustion_gives_wanted_and_available_tokens():
     log = (
-        READY + "[2026-11-15 04:06:30 TP1] Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192 tokens.\n"
+        READY + "[2026-11-15 04:06:30 TP1] Prefill out of memory. Try to lower your batch size.\nTry to allocate 8192"
+        " tokens.\n"
         "Available full tokens: 512 (full_available_size=256 + full_evictable_size=256)\nAvailable swa tokens: 90 (x)\n"
     ) + died("RuntimeError: Prefill out of memory. Try to lower your batch size.")
     found = diagnose(log)
@@ -154,23 +184,28 @@ def test_rank_is_read_from_every_prefix(prefix, rank):
     assert (found.cause, found.first_rank) == (Cause.ILLEGAL_ACCESS, rank)
 
 
-@pytest.mark.parametrize(
-    ("code", "words"), [(-9, "SIGKILL"), (137, "SIGKILL"), (-11, "SIGSEGV"), (-6, "SIGABRT")]
-)
+@pytest.mark.parametrize(("code", "words"), [(-9, "SIGKILL"), (137, "SIGKILL"), (-11, "SIGSEGV"), (-6, "SIGABRT")])
 def test_silent_death_says_what_the_exit_code_tells(code, words):
     by_exit = diagnose(READY + decode(), exit_code=code)
     assert by_exit.cause is Cause.SERVER_DIED
     assert words in by_exit.advice
     assert by_exit.evidence
     if code < 0:
-        line = f"{STAMP}Subprocess scheduler_0 (pid=123) crashed with exit code {code}. Triggering SIGQUIT for cleanup..."
+        line = (
+            f"{STAMP}Subprocess scheduler_0 (pid=123) crashed with exit code {code}. Triggering SIGQUIT for cleanup..."
+        )
         by_line = diagnose(READY + decode() + line + "\n")
         assert by_line.cause is Cause.SERVER_DIED
         assert words in by_line.advice
 
 
 def test_host_memory_is_not_taken_for_gpu_memory():
-    found = diagnose(died("RuntimeError: [enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate memory: 9 bytes"))
+    found = diagnose(
+        died(
+            "RuntimeError: [enforce fail at alloc_cpu.cpp:121] data. DefaultCPUAllocator: can't allocate"
+            " memory: 9 bytes"
+        )
+    )
     assert found.cause is Cause.SERVER_DIED
     assert "not the GPU" in found.advice
 
