@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfgate.report import jsonfile, markdown
@@ -69,7 +69,8 @@ def test_escaped_text_reads_back_as_itself_and_holds_no_markup(text):
     assert not re.search(r"[<>`*_\[\]|~@#$\\]|&|://|www\.|:\w+:|^[-+=]|^\d+[.)]", bare)
 
 
-@given(st.lists(st.text()))
+@given(st.lists(st.text() | st.text(alphabet="` a", min_size=3)))
+@example(["```"])
 def test_no_line_of_evidence_can_close_its_code_block(lines):
     block = markdown.fence(lines).split("\n")
     mark = block[0].removesuffix("text")
