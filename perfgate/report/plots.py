@@ -30,7 +30,7 @@ def metric(source: Source, name: str) -> Markup:
     for i, point in enumerate(source.get("/points")):
         for j, entry in enumerate(point["metrics"]):
             if entry["name"] == name and entry["value"] is not None:
-                rows.append((point["concurrency"], entry, join("", "points", i, "metrics", j)))
+                rows.append((join("", "points", i), entry, join("", "points", i, "metrics", j)))
     if not rows:
         return Markup("")
     near = [share for _, entry, _ in rows for share in _near(entry)]
@@ -38,8 +38,8 @@ def metric(source: Source, name: str) -> Markup:
     top, step = 14, 44
     height = top + step * len(rows) + 34
     body = [_x_axis(scale, height - 30, top, lambda v: f"{v * 100:g} %")]
-    for k, (concurrency, entry, path) in enumerate(rows):
-        body += _metric_row(source, scale, top + step * k + step / 2, concurrency, entry, path)
+    for k, (point, entry, path) in enumerate(rows):
+        body += _metric_row(source, scale, top + step * k + step / 2, point, entry, path)
     return svg.figure(_ROW_WIDTH, height, f"{name} of each point with its interval, floor, baseline and target", body)
 
 
@@ -55,14 +55,11 @@ def _near(entry: Mapping[str, Any]) -> list[float]:
 
 
 def _metric_row(
-    source: Source, scale: svg.Scale, y: float, concurrency: int, entry: Mapping[str, Any], path: str
+    source: Source, scale: svg.Scale, y: float, point: str, entry: Mapping[str, Any], path: str
 ) -> list[Markup]:
     reference, unit = _reference(entry), entry["unit"]
     css = "bad" if entry["outcome"] not in ("PASS", "IMPROVED") else "run"
-    parts = [
-        svg.text(_LEFT - 12, y + 4, f"C={concurrency}", "label", "end"),
-        svg.line(_LEFT, y, _ROW_END, y, "guide"),
-    ]
+    parts = [svg.line(_LEFT, y, _ROW_END, y, "guide"), _point_label(source, _LEFT - 12, y + 4, point)]
 
     def at(value: float) -> float:
         return min(max(scale(value / reference), _LEFT), _ROW_END)
@@ -83,10 +80,17 @@ def _metric_row(
     return parts
 
 
+def _point_label(source: Source, x: float, y: float, point: str) -> Markup:
+    path = join(point, "concurrency")
+    return Markup('<text x="{}" y="{}" text-anchor="end">C=<tspan{}>{}</tspan></text>').format(
+        x, y, source.attributes(path, "count"), source.text(path, "count")
+    )
+
+
 def _at_edge(source: Source, x: float, y: float, path: str, unit: str, left: bool) -> Markup:
     return Markup('<text x="{}" y="{}" class="small" text-anchor="{}"{}>{}</text>').format(
-        x + (10 if left else -10),
-        y - 5,
+        x + (-4 if left else 4),
+        y + 19,
         "start" if left else "end",
         source.attributes(path, unit),
         source.text(path, unit),
@@ -102,15 +106,15 @@ def scaling(source: Source) -> Markup:
     base_fit = extras.fit(base, f"{path}/baseline") if base else None
     base_dots = extras.dots(base, f"{path}/baseline") if base else []
     highest = max([d.n for d in [*dots, *base_dots]], default=64.0)
-    x = svg.Scale(1, max(highest, 2) * 1.08, _LEFT, _RIGHT, log=True)
+    x = svg.Scale(1, max(highest, 2) * 1.08, _LEFT, _ROW_WIDTH - 15, log=True)
     grid = [highest ** (i / 60) for i in range(61)]
     curves = [(n, f(n)) for f in (fit, base_fit) if f for n in grid]
     spread = [d.step_ms + s * 2 * (d.sd_ms or 0) for d in dots for s in (-1, 1)]
     y = svg.spanning([v for _, v in curves] + spread + [d.step_ms for d in base_dots], 270, 14, zero=True)
-    body = [_y_axis(y, " ms")]
+    body = [_y_axis(y, " ms", end=_ROW_WIDTH - 15)]
     for n in _powers(highest):
         body += [svg.line(x(n), 14, x(n), 270, "grid"), svg.text(x(n), 288, svg.tick_text(n), "tick", "middle")]
-    body.append(svg.text((_LEFT + _RIGHT) / 2, 306, "concurrency", "axis", "middle"))
+    body.append(svg.text((_LEFT + _ROW_WIDTH) / 2, 306, "concurrency", "axis", "middle"))
     if base_fit:
         body.append(svg.polyline([(x(n), y(base_fit(n))) for n in grid], "curve base"))
     body.append(svg.polyline([(x(n), y(fit(n))) for n in grid], "curve run"))
@@ -121,7 +125,9 @@ def scaling(source: Source) -> Markup:
                 svg.whisker(y(d.step_ms - 2 * d.sd_ms), y(d.step_ms + 2 * d.sd_ms), x(d.n), "run", upright=True)
             )
         body.append(svg.circle(x(d.n), y(d.step_ms), "run", source.attributes(d.path, "ms")))
-    return svg.figure(_WIDTH, 316, "step time against concurrency, with the fit of this run and of the baseline", body)
+    return svg.figure(
+        _ROW_WIDTH, 316, "step time against concurrency, with the fit of this run and of the baseline", body
+    )
 
 
 def history(source: Source, series: extras.Series) -> Markup:
@@ -178,10 +184,10 @@ def _x_axis(scale: svg.Scale, y: float, top: float, label: Any) -> Markup:
     return svg.joined(parts)
 
 
-def _y_axis(scale: svg.Scale, unit: str, count: int = 5) -> Markup:
+def _y_axis(scale: svg.Scale, unit: str, count: int = 5, end: float = _RIGHT) -> Markup:
     parts = []
     for value in svg.ticks(scale, count):
-        parts.append(svg.line(_LEFT, scale(value), _RIGHT, scale(value), "grid"))
+        parts.append(svg.line(_LEFT, scale(value), end, scale(value), "grid"))
         parts.append(svg.text(_LEFT - 8, scale(value) + 4, svg.tick_text(value) + unit, "tick", "end"))
     return svg.joined(parts)
 

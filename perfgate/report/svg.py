@@ -48,7 +48,7 @@ def ticks(scale: Scale, count: int = 5) -> list[float]:
     step = next(s * power for s in (1, 2, 5, 10) if s * power >= rough * 0.999)
     first = math.ceil(scale.low / step - 1e-9)
     last = math.floor(scale.high / step + 1e-9)
-    return [round(i * step, 10) for i in range(first, last + 1)]
+    return [float(f"{i * step:.10g}") for i in range(first, last + 1)]
 
 
 def tick_text(value: float) -> str:

@@ -31,15 +31,17 @@ JUDGED_BY: Mapping[str, str] = {
     "nothing": "judged by nothing",
 }
 
+_HALF = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]|[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def plain(text: str) -> str:
-    """Text without terminal escapes, control characters and direction overrides; tabs and newlines stay.
+    """Text without terminal escapes, control characters and direction overrides; tabs and newlines stay. What was no
+    character (a lone surrogate, from a log cut inside one) becomes the replacement character.
 
     Log lines come from other programs: an escape in one could otherwise repaint a terminal and hide a verdict.
     """
-    return _CONTROL.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+    return _CONTROL.sub("", _HALF.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n").replace("\r", "\n")))
 
 
 def one_line(text: str, limit: int | None = None) -> str:
