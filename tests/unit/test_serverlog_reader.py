@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -114,9 +115,20 @@ def test_hundred_megabytes_would_take_less_than_five_seconds(tmp_path: Path, dat
     head, ready, traffic = text.partition(b"ready to roll!\n")
     path = tmp_path / "log"
     path.write_bytes(head + ready + traffic * (10_000_000 // len(traffic) + 1))  # a tenth of the bound, one start-up
+    assert _seconds(lambda: read_file(path)) < 0.5 * max(1.0, _seconds(_count) / 0.014)
+
+
+def _count() -> None:
+    """14 ms on an idle core of an AMD EPYC; on a core shared with others the bound grows as this does."""
+    for _ in range(1_000_000):
+        pass
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """CPU time, the least of three: what else runs on the machine only ever adds."""
     seconds = []
-    for _ in range(3):  # the best of three: what others do on the machine only ever adds
+    for _ in range(3):
         started = time.process_time()
-        read_file(path)
+        work()
         seconds.append(time.process_time() - started)
-    assert min(seconds) < 0.5
+    return min(seconds)
