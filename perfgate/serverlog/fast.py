@@ -16,7 +16,9 @@ _INT = r"(\d{1,15})"
 _USAGE = rf"(?:token usage: {_FLOAT}|full token usage: {_FLOAT}, swa token usage: {_FLOAT}), "
 
 # uvicorn's own formatter: whole seconds, never a rank.
-ACCESS = re.compile(r'\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\] INFO: {5}\S+ - "[A-Z]+ \S+ HTTP/[\d.]+" \d{3}(?!\d)')
+ACCESS = re.compile(
+    r'\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\] INFO: {5}\S{1,200} - "[A-Z]{3,7} \S{1,1000} HTTP/[\d.]+" \d{3}(?: [\w -]*)?$'
+)
 PREFILL = re.compile(
     _START
     + rf"Prefill batch[.,] #new-seq: {_INT}, #new-token: {_INT}, #cached-token: {_INT}, {_USAGE}"

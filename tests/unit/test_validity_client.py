@@ -1,0 +1,294 @@
+"""Traps of the benchmark client: what it reports as success that is none (rows B)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from validity_kit import (
+    ALONE,
+    PLAN,
+    access_line,
+    decode_line,
+    deltas,
+    healthy,
+    judged,
+    kinds,
+    log_of,
+    prefill_line,
+    run_lines,
+    stamp,
+)
+
+from perfgate.validity import ProblemKind as Kind
+from perfgate.validity import check, compare, steady_decode, tokens_per_chunk
+from perfgate.workload import Plan, SampleError, read_sample
+
+
+def test_healthy_sample_has_no_problem_at_all() -> None:
+    log = log_of(*run_lines())
+    assert check(healthy(), log, PLAN, deltas()) == []
+    assert check(healthy(ALONE), log_of(*run_lines(ALONE)), ALONE, deltas(ALONE)) == []
+    assert check(healthy(), None, PLAN) == []
+
+
+@pytest.mark.field_case("B01")
+def test_aborted_request_that_the_client_counts_in_full_is_caught_by_text_and_by_counter() -> None:
+    assert judged(healthy(total_output_tokens_retokenized=PLAN.output_tokens // 4)) == {Kind.NO_TEXT}
+    short = deltas(generation_tokens_total=PLAN.generated_with_warmup - 255.0)
+    assert judged(counters=short) == {Kind.COUNTERS}
+
+
+@pytest.mark.field_case("B02")
+def test_error_inside_a_stream_that_answered_200_fails_the_sample() -> None:
+    in_band = healthy(total_output_tokens_retokenized=0, median_ttft_ms=0.0, mean_ttft_ms=0.0, mean_itl_ms=0.0)
+    assert {Kind.NO_TEXT, Kind.LATENCY} <= judged(in_band)
+    log = log_of(*run_lines(), f"[{stamp(5)}] [http_server] Error: x")
+    assert judged(log=log) == {Kind.SERVER_FAULT}
+
+
+@pytest.mark.field_case("B03")
+def test_half_the_requests_refused_is_not_a_faster_server() -> None:
+    half = healthy(completed=40, total_output_tokens=40 * 256, output_throughput=healthy().output_throughput)
+    assert Kind.INCOMPLETE in judged(half)
+    refused = [access_line(3 + i / 10, client=f"127.0.0.1:{50000 + i}", status=503) for i in range(2)]
+    assert Kind.REQUEST_ERROR in judged(log=log_of(*run_lines(), *refused))
+
+
+@pytest.mark.field_case("B04")
+def test_client_that_failed_is_no_sample_even_when_a_line_is_there() -> None:
+    assert judged(healthy(exit_code=1)) == {Kind.CLIENT_EXIT}
+    with pytest.raises(SampleError):
+        read_sample("", exit_code=1)
+
+
+@pytest.mark.field_case("B05")
+@pytest.mark.parametrize("line", ["", '{"backend": "sglang", "duration": 3.1', "null", '"text"'])
+def test_line_that_a_dying_client_left_unfinished_is_no_sample(line: str) -> None:
+    with pytest.raises(SampleError):
+        read_sample(line, exit_code=-9)
+
+
+@pytest.mark.field_case("B06")
+def test_first_decode_line_after_idle_time_is_left_out() -> None:
+    speeds = (0.07, 112.51, 112.05, 0.2, 110.0, 111.0)
+    times = (0, 1, 2, 40, 41, 42)
+    log = log_of(*(decode_line(t, 1, throughput=s) for t, s in zip(times, speeds, strict=True)))
+    assert [d.gen_throughput for d in steady_decode(log)] == [112.51, 112.05, 110.0, 111.0]
+
+
+@pytest.mark.field_case("B07")
+def test_gauge_that_keeps_its_old_value_is_not_looked_at() -> None:
+    assert judged(counters=deltas(**{"sglang:gen_throughput": 112.0, "last_gen_throughput": 4.0})) == set()
+
+
+@pytest.mark.field_case("B08", "X01")
+def test_prompts_that_come_from_the_cache_make_it_invalid_beyond_two_percent() -> None:
+    def cached(tokens: int) -> set[Kind]:
+        lines = [
+            line.replace("#new-token: 16384, #cached-token: 0", f"#new-token: {16384 - tokens}, #cached-token: {tokens}")
+            for line in run_lines()
+        ]
+        problems = check(healthy(), log_of(*lines), PLAN)
+        assert any("came from the cache" in p.message for p in problems)
+        return kinds(problems)
+
+    assert cached(8000) == {Kind.CACHED_TOKENS}
+    assert cached(100) == set()  # 0.6 %: said, and counted
+    assert judged(counters=deltas(cached_tokens_total=0.5 * PLAN.input_tokens)) == {Kind.CACHED_TOKENS}
+
+
+@pytest.mark.field_case("B10")
+def test_first_measured_prompt_that_the_warm_up_left_in_the_cache_is_seen() -> None:
+    lines = run_lines(ALONE)
+    first = next(i for i, line in enumerate(lines) if "Prefill" in line and i > 5)
+    lines[first] = prefill_line(3, 1, 1, cached=1023)
+    assert judged(log=log_of(*lines), plan=ALONE) == {Kind.CACHED_TOKENS}
+
+
+@pytest.mark.field_case("B11")
+def test_more_warm_up_requests_than_the_concurrency_are_warned_of() -> None:
+    plan = replace(PLAN, warmup_requests=100)
+    assert kinds(check(healthy(plan), None, plan), invalid=False) == {Kind.WARMUP_BURST}
+
+
+@pytest.mark.field_case("B12")
+def test_slow_first_token_after_the_clients_pause_does_not_spoil_a_single_stream() -> None:
+    assert judged(healthy(ALONE, p99_ttft_ms=400.0), plan=ALONE) == set()
+
+
+@pytest.mark.field_case("B13")
+def test_prompts_half_as_long_because_of_the_range_ratio_are_noticed() -> None:
+    assert Kind.INPUT_LENGTH in judged(healthy(total_input_tokens=PLAN.input_tokens // 2))
+
+
+@pytest.mark.field_case("B14")
+def test_text_prompts_that_came_back_longer_are_noticed_in_log_counter_and_details() -> None:
+    longer = [line.replace("#new-token: 16384", "#new-token: 20480") for line in run_lines()]
+    assert judged(log=log_of(*longer)) == {Kind.INPUT_LENGTH}
+    assert judged(counters=deltas(prompt_tokens_total=1.25 * PLAN.prompted_with_warmup)) == {Kind.INPUT_LENGTH}
+    assert judged(healthy(input_lens=(1280,) * 80)) == {Kind.INPUT_LENGTH}
+
+
+def test_longer_prompts_are_noticed_behind_pages_and_exact_ones_are_not() -> None:
+    plan = Plan(16, 80, 1000, 256)
+    startup = [f"[{stamp(-9)}] server_args=ServerArgs(page_size=256, device='cuda')"]
+    assert judged(log=log_of(*startup, *run_lines(plan, page=256)), plan=plan) == set()
+    longer = replace(plan, input_len=1250)
+    assert judged(log=log_of(*startup, *run_lines(longer, page=256)), plan=plan) == {Kind.INPUT_LENGTH}
+
+
+@pytest.mark.field_case("B15")
+def test_itl_per_verify_step_under_speculation_is_no_standstill() -> None:
+    speculative = healthy(tpot_ms=3.2, accept_length=2.7, mean_itl_ms=8.72, median_itl_ms=8.72, p99_itl_ms=20.0)
+    assert judged(speculative) == set()
+
+
+@pytest.mark.field_case("B16")
+def test_itl_of_zero_is_invalid() -> None:
+    assert judged(healthy(mean_itl_ms=0.0)) == {Kind.LATENCY}
+    assert judged(healthy(mean_itl_ms=None, median_itl_ms=None)) == {Kind.LATENCY}
+
+
+@pytest.mark.field_case("B17")
+def test_samples_with_other_numbers_of_tokens_a_chunk_do_not_compare() -> None:
+    one, four = healthy(), healthy(tpot_ms=2.0, mean_itl_ms=8.0)
+    assert tokens_per_chunk(four) == 4.0
+    assert [p.kind for p in compare([one, four])] == [Kind.TOKENS_PER_CHUNK]
+    assert compare([one, one]) == []
+    startup = f"[{stamp(-9)}] server_args=ServerArgs(stream_interval=4, page_size=1, device='cuda')"
+    assert kinds(check(healthy(), log_of(*run_lines(), startup), PLAN), invalid=False) == {Kind.TOKENS_PER_CHUNK}
+
+
+@pytest.mark.field_case("B19")
+def test_early_end_is_a_failure_and_a_retokenised_shortfall_alone_a_warning() -> None:
+    early = healthy(
+        output_lens=(256,) * 77 + (200, 197, 164),
+        total_output_tokens=PLAN.output_tokens - 207,
+        output_throughput=(PLAN.output_tokens - 207) / healthy().duration_s,
+    )
+    problems = check(early, None, PLAN)
+    assert kinds(problems) == {Kind.OUTPUT_LENGTH}
+    assert any("197" in line for line in problems[0].evidence)
+    shortfall = check(healthy(total_output_tokens_retokenized=int(0.55 * PLAN.output_tokens)), None, PLAN)
+    assert kinds(shortfall) == set()
+    assert kinds(shortfall, invalid=False) == {Kind.OUTPUT_SHORTFALL}
+
+
+@pytest.mark.field_case("B20")
+def test_too_few_prompts_for_a_steady_state_are_warned_of() -> None:
+    plan = Plan(64, 64, 1024, 256)
+    assert kinds(check(healthy(plan), None, plan), invalid=False) == {Kind.TOO_FEW_PROMPTS}
+
+
+@pytest.mark.field_case("B21")
+@pytest.mark.parametrize(("share", "expected"), [(0.89, set()), (0.9, {Kind.CLIENT_BOUND}), (1.4, {Kind.CLIENT_BOUND})])
+def test_client_at_its_limit_makes_it_invalid(share: float, expected: set[Kind]) -> None:
+    assert judged(healthy(client_cpu_share=share)) == expected
+
+
+@pytest.mark.field_case("B22")
+def test_text_held_back_and_sent_in_a_burst_does_not_change_the_token_count() -> None:
+    burst = healthy(p99_itl_ms=900.0, median_itl_ms=1.0, total_output_tokens_retokenized=int(0.93 * PLAN.output_tokens))
+    assert check(burst, None, PLAN) == []
+
+
+@pytest.mark.field_case("B23")
+def test_accept_length_that_differs_between_samples_or_from_the_window_is_said() -> None:
+    fast, slow = healthy(accept_length=5.12), healthy(accept_length=3.87)
+    assert [p.kind for p in compare([fast, slow])] == [Kind.ACCEPT_LENGTH]
+    assert compare([fast, healthy(accept_length=5.05)]) == []
+    assert compare([fast, healthy()])[-1].invalid
+    log = log_of(*(line.replace("cuda graph: True", "accept len: 3.87, cuda graph: True") for line in run_lines()))
+    assert kinds(check(fast, log, PLAN), invalid=False) == {Kind.ACCEPT_LENGTH}
+    assert check(slow, log, PLAN) == []
+
+
+@pytest.mark.field_case("B24")
+def test_peak_of_concurrent_requests_is_never_evidence() -> None:
+    assert check(healthy(ALONE, extra={"max_concurrent_requests": 8}), None, ALONE) == []
+
+
+@pytest.mark.field_case("B25")
+def test_infinity_is_read_and_two_lines_are_not_one() -> None:
+    line = (
+        '{"request_rate": Infinity, "max_concurrency": 16, "duration": 2.0, "completed": 1, "total_input_tokens": 4, '
+        '"total_output_tokens": 8, "output_throughput": 4.0}'
+    )
+    assert read_sample(line).max_concurrency == 16
+    with pytest.raises(SampleError):
+        read_sample(f"{line}\n{line}")
+
+
+@pytest.mark.field_case("B26")
+def test_duration_that_holds_a_slow_server_info_is_noticed_without_and_with_the_log() -> None:
+    slow = healthy(duration_s=healthy().duration_s + 12, concurrency=None)
+    slow = replace(
+        slow,
+        output_throughput=slow.total_output_tokens / slow.duration_s,
+        request_throughput=slow.completed / slow.duration_s,
+        concurrency=slow.completed * (slow.mean_e2e_latency_ms or 0) / 1000 / slow.duration_s,
+    )
+    assert judged(slow) == {Kind.CONCURRENCY}
+    lines = [line for line in run_lines() if "server_info" not in line]
+    assert judged(log=log_of(*lines, access_line(26, "GET /server_info"))) == {Kind.SLOW_SERVER_INFO}
+
+
+@pytest.mark.field_case("B27")
+def test_throughput_in_the_log_is_not_held_against_the_clients() -> None:
+    log = log_of(*(line.replace("1700.00", "3900.00") for line in run_lines()))
+    assert check(healthy(), log, PLAN) == []
+
+
+def test_result_line_of_another_run_is_told_by_its_settings_its_model_and_its_time() -> None:
+    assert judged(healthy(max_concurrency=64)) == {Kind.WRONG_RESULT}
+    assert judged(healthy(random_output_len=1024)) == {Kind.WRONG_RESULT}
+    assert judged(healthy(random_input_len=8)) == {Kind.WRONG_RESULT}
+    assert judged(healthy(max_concurrency=None)) == {Kind.WRONG_RESULT}
+    assert judged(healthy(served_model_name="other"), log_of(*run_lines())) == {Kind.WRONG_RESULT}
+    assert judged(healthy(served_model_name="other"), served_model_name="dsv4") == {Kind.WRONG_RESULT}
+    assert judged(healthy(started_at=0.0, ended_at=5.0)) == {Kind.WRONG_RESULT}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"output_throughput": 99999.0},
+        {"duration_s": 1.0},
+        {"duration_s": 0.0},
+        {"duration_s": float("inf")},
+        {"request_throughput": 1.0},
+        {"total_throughput": 1.0},
+        {"mean_e2e_latency_ms": 100.0},
+        {"concurrency": 3.0},
+        {"p99_tpot_ms": 1.0},
+    ],
+)
+def test_figures_that_contradict_each_other_are_invalid(change: dict[str, float]) -> None:
+    assert Kind.INCONSISTENT in judged(healthy(**change))
+
+
+def test_more_tokens_than_littles_law_allows_is_a_fault_in_the_numbers() -> None:
+    sample = healthy()
+    twice = replace(sample, duration_s=sample.duration_s / 2, output_throughput=sample.output_throughput * 2)
+    assert Kind.ABOVE_LITTLE in judged(twice)
+    assert Kind.CONCURRENCY in judged(healthy(concurrency=20.0))
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.35, {Kind.STANDSTILL}), (0.45, set())])
+def test_standstill_begins_below_the_share_of_littles_law(share: float, expected: set[Kind]) -> None:
+    # All of the lost time is before the first token, so that the other figures still agree.
+    plan, tpot = PLAN, 9.0
+    ttft = tpot * plan.output_len / share / 1.01 - tpot * (plan.output_len - 1)
+    assert judged(healthy(plan, tpot, ttft)) == expected
+
+
+def test_one_late_first_token_among_many_is_noticed_and_the_burst_at_the_start_is_not() -> None:
+    late = healthy(ttfts_s=(2.5,) * 16 + (0.12,) * 63 + (4.0,))
+    assert judged(late) == {Kind.TTFT_OUTLIER}
+    assert judged(healthy(ttfts_s=(2.5,) * 16 + (0.12,) * 64)) == set()
+    assert judged(healthy(ALONE, p99_ttft_ms=9000.0), plan=ALONE) == {Kind.TTFT_OUTLIER}
+
+
+def test_failed_requests_in_the_details_fail_the_sample() -> None:
+    assert judged(healthy(errors=("boom",))) == {Kind.REQUEST_ERROR}
