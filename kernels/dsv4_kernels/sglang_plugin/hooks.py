@@ -5,7 +5,6 @@ A factory takes the kernel and ``note(patch, rows)``, so that a test can pass a 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -134,7 +133,6 @@ def topk_hook(kernel: Kernel, note: Note, names: tuple[str, ...]) -> Callable[..
     -1 past a row's valid entries. A plan (``metadata``) is not needed. Raises UnsupportedLayout without a page table,
     as V4.1's candidate blocks call it.
     """
-    writes_in_place = "out" in inspect.signature(kernel).parameters
 
     def topk_transform(*args: Any, **kwargs: Any) -> None:
         call = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -144,22 +142,6 @@ def topk_hook(kernel: Kernel, note: Note, names: tuple[str, ...]) -> Callable[..
             raise UnsupportedLayout("patch topk needs a page table; a call without one is not DeepSeek-V4's")
         note("topk", int(scores.shape[0]))
         raw = call.get("out_raw_indices")
-        if raw is not None:
-            _raw_and_paged(kernel, scores, lengths, table, page_size, out, raw)
-        elif writes_in_place:
-            kernel(scores, lengths, table, page_size, out.shape[1], out=out)
-        else:
-            out.copy_(kernel(scores, lengths, table, page_size, out.shape[1]))
+        kernel(scores, lengths, table, page_size, out.shape[1], out=out, out_raw_indices=raw)
 
     return topk_transform
-
-
-def _raw_and_paged(kernel: Kernel, scores: Any, lengths: Any, table: Any, page_size: int, out: Any, raw: Any) -> None:
-    """Both outputs from one selection: with the identity as page table the kernel returns positions in the row."""
-    import torch
-
-    identity = torch.arange(table.shape[1], dtype=table.dtype, device=table.device).expand_as(table).contiguous()
-    positions = kernel(scores, lengths, identity, page_size, out.shape[1])
-    raw.copy_(positions)
-    pages = table.gather(1, (positions.clamp(min=0) // page_size).long())
-    out.copy_(torch.where(positions < 0, positions, pages * page_size + positions.clamp(min=0) % page_size))
