@@ -63,7 +63,8 @@ def test_the_fallback_of_a_hopper_card_is_refused_on_sm_120_where_it_is_what_sgl
         ({"DSV4_PATCHES": "sparse_mla,attention"}, "attention is no patch"),
         ({"DSV4_PATCHES": "topk,topk"}, "twice"),
         ({"DSV4_PATCHES": "indexer,fallback_indexer"}, "both replace one function"),
-        ({"DSV4_FALLBACK": "maybe"}, "neither 1 nor 0"),
+        ({"DSV4_FALLBACK": "topk"}, "fallback_topk is no patch"),
+        ({"DSV4_PATCHES": "sparse_mla", "DSV4_FALLBACK": "indexer,sparse_mla"}, "both replace one function"),
     ],
 )
 def test_a_wrong_setting_is_named(environ, message):
@@ -75,6 +76,21 @@ def test_fallback_routes_what_no_patch_replaces():
     assert patches("sm_90", DSV4_PATCHES="none", DSV4_FALLBACK="1") == FALLBACK_PATCHES
     assert patches("sm_90", DSV4_FALLBACK="1") == FALLBACK_PATCHES
     assert patches("sm_90", DSV4_PATCHES="indexer", DSV4_FALLBACK="1") == ("indexer", "fallback_sparse_mla")
+
+
+@pytest.mark.parametrize("raw", ["", "0", "none"])
+def test_no_fallback_is_the_default(raw):
+    assert patches("sm_90", DSV4_PATCHES="topk", DSV4_FALLBACK=raw) == ("topk",)
+
+
+def test_fallbacks_can_be_listed_with_their_short_names():
+    got = patches("sm_90", DSV4_PATCHES="topk", DSV4_FALLBACK="indexer, fallback_sparse_mla")
+    assert got == ("topk", *FALLBACK_PATCHES)
+
+
+def test_the_prewarm_is_applied_only_where_it_is_asked_for():
+    assert "prewarm" not in patches("sm_90")
+    assert patches("sm_90", DSV4_PATCHES="prewarm") == ("prewarm",)
 
 
 DEFAULTS = {
@@ -206,7 +222,7 @@ def test_a_kernel_that_the_package_lacks_is_named(monkeypatch):
 
 def test_each_fallback_calls_exactly_one_function_in_each_version():
     for version in ("0.5.15.post1", "0.5.16", "0.5.23"):
-        for patch in (*FALLBACK_PATCHES, "hc_prenorm"):
+        for patch in (*FALLBACK_PATCHES, "hc_prenorm", "prewarm"):
             assert len([s for s in seams_for(version, (patch,)) if s.use == "call"]) == 1
 
 
@@ -245,3 +261,14 @@ def test_sglangs_own_loader_goes_on_where_nothing_was_asked_and_nothing_suits(en
     assert "no patch suits this machine" in done.stderr
     assert "Failed to" not in done.stderr
     assert "server goes on" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("version", "method"), [("0.5.16", "_prewarm_mhc_pre_kernels"), ("0.5.17", "_prewarm_mhc_kernels")]
+)
+def test_the_prewarm_calls_the_method_by_the_name_that_the_version_has(version, method):
+    (seam,) = plugin.reached_seams("prewarm", version, "sm_90", switch())
+    called = []
+    model = type("Model", (), {method: lambda self: called.append(method)})()
+    plugin.build(seam, version, lambda patch, rows: None)(model)
+    assert called == [method]

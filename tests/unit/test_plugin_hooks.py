@@ -15,6 +15,7 @@ from dsv4_kernels.sglang_plugin.hooks import (
     fallback_decode_hook,
     fallback_indexer_hook,
     indexer_hook,
+    prewarm_hook,
     sparse_decode_hook,
     topk_hook,
 )
@@ -340,3 +341,13 @@ def test_the_combine_kernel_agrees_with_its_reference_under_the_interpreter():
     env = os.environ | here
     done = subprocess.run([sys.executable, "-c", COMBINE], env=env, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "agrees", done.stderr[-2000:]
+
+
+def test_the_prewarm_runs_sglangs_own_after_a_dummy_load_and_leaves_other_models_alone():
+    prewarm, notes = Recorder(), Notes()
+    model = SimpleNamespace(_prewarm_mhc_kernels=prewarm)
+    assert prewarm_hook("_prewarm_mhc_kernels", notes)(model, "loader", model_config=None) is None
+    assert len(prewarm.calls) == 1
+    assert notes == [("prewarm", 0)]
+    prewarm_hook("_prewarm_mhc_kernels", notes)(SimpleNamespace(), "loader")
+    assert len(notes) == 1

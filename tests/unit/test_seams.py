@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from dsv4_kernels.sglang_plugin.resolve import check_live, check_source, installed_source
 from dsv4_kernels.sglang_plugin.seams import SEAMS, Seam, seams_for, supported
-from dsv4_kernels.sglang_plugin.settings import FALLBACK_PATCHES, KERNEL_PATCHES
+from dsv4_kernels.sglang_plugin.settings import ALL_PATCHES, KERNEL_PATCHES
 from dsv4_kernels.sglang_plugin.static_check import parameters_in_source
 from sglang_wheels import WheelSource, wheel
 
@@ -29,7 +29,7 @@ def release(request):
 def test_every_seam_inside_sglang_is_in_the_real_wheel_with_the_expected_signature(release):
     version, read = release
     checked = [check_source(seam, read) for seam in seams_for(version) if seam.in_sglang]
-    assert {status.seam.patch for status in checked} == {*KERNEL_PATCHES, *FALLBACK_PATCHES} - _outside(version)
+    assert {status.seam.patch for status in checked} == set(ALL_PATCHES) - _outside(version)
     assert [f"{status.seam.target}: {status.problem}" for status in checked if not status.ok] == []
 
 
@@ -72,7 +72,7 @@ def test_every_kernel_patch_has_a_seam_on_both_cards_in_every_version(version, a
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_no_two_seams_of_one_patch_share_a_target(version):
-    for patch in {*KERNEL_PATCHES, *FALLBACK_PATCHES}:
+    for patch in set(ALL_PATCHES):
         targets = [s.target for s in seams_for(version, (patch,))]
         assert len(targets) == len(set(targets))
 

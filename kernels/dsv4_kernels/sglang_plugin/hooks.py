@@ -145,3 +145,15 @@ def topk_hook(kernel: Kernel, note: Note, names: tuple[str, ...]) -> Callable[..
         kernel(scores, lengths, table, page_size, out.shape[1], out=out, out_raw_indices=raw)
 
     return topk_transform
+
+
+def prewarm_hook(method: str, note: Note) -> Callable[..., None]:
+    """After a dummy load: the model's own ``method``, which only a load of real weights runs. Others are left alone."""
+
+    def after_load(model: Any, *args: Any, **kwargs: Any) -> None:
+        prewarm = getattr(model, method, None)
+        if prewarm is not None:
+            note("prewarm", 0)
+            prewarm()
+
+    return after_load

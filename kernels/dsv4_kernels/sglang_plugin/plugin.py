@@ -14,7 +14,7 @@ from dsv4_kernels.sglang_plugin import hooks
 from dsv4_kernels.sglang_plugin.counts import Counts
 from dsv4_kernels.sglang_plugin.resolve import SeamStatus, check_live, check_source, installed_source, load
 from dsv4_kernels.sglang_plugin.seams import FIRST_VERSION, LAST_VERSION, Seam, seams_for, supported
-from dsv4_kernels.sglang_plugin.settings import KERNEL_PATCHES, PluginError, Settings, choose_patches, read_settings
+from dsv4_kernels.sglang_plugin.settings import PREWARM, PluginError, Settings, choose_patches, read_settings
 from dsv4_kernels.sglang_plugin.switches import Switch, conflicts, reached, refuse_conflicts
 
 KERNELS: Mapping[str, str] = {
@@ -39,7 +39,7 @@ def run(environ: Mapping[str, str]) -> None:
     its child, imports them, compares signatures and registers the hooks.
     """
     settings = read_settings(environ)
-    if settings.patches == () and not settings.fallback:
+    if settings.patches == () and settings.fallback == ():
         return
     arch = card_arch()
     patches = choose_patches(settings, arch)
@@ -145,6 +145,8 @@ def build(seam: Seam, version: str, note: Callable[[str, int], None]) -> Callabl
         return hooks.fallback_decode_hook(_called(seam.patch, version), note, seam.parameters)
     if seam.patch == "fallback_indexer":
         return hooks.fallback_indexer_hook(_called(seam.patch, version), note)
+    if seam.patch == PREWARM:
+        return hooks.prewarm_hook(_called_seam(PREWARM, version).qualname.rsplit(".", 1)[-1], note)
     kernel = _kernel(seam.patch)
     if seam.patch == "sparse_mla":
         return hooks.sparse_decode_hook(kernel, note, seam.parameters)
@@ -208,7 +210,7 @@ def _kernel(patch: str) -> Callable[..., Any]:
 
 def _called(patch: str, version: str) -> Callable[..., Any]:
     """SGLang's function that a patch goes on to call, imported at the first call (some bring a CUDA runtime along)."""
-    (seam,) = (s for s in seams_for(version, (patch,), None) if s.use == "call")
+    seam = _called_seam(patch, version)
     loaded: list[Callable[..., Any]] = []
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -219,4 +221,9 @@ def _called(patch: str, version: str) -> Callable[..., Any]:
     return call
 
 
-__all__ = ["KERNEL_PATCHES", "build", "card_arch", "check_seams", "hook", "reached_seams", "require_seams", "run"]
+def _called_seam(patch: str, version: str) -> Seam:
+    (seam,) = (s for s in seams_for(version, (patch,)) if s.use == "call")
+    return seam
+
+
+__all__ = ["build", "card_arch", "check_seams", "hook", "reached_seams", "require_seams", "run"]

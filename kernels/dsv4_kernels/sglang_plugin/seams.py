@@ -34,7 +34,7 @@ class Seam:
     parameters: tuple[str, ...]
     archs: frozenset[str]
     reason: str
-    hook: Literal["REPLACE", "AROUND"] = "REPLACE"
+    hook: Literal["REPLACE", "AFTER"] = "REPLACE"
     use: Literal["hook", "call"] = "hook"
     defined_in: str | None = None
     when: tuple[tuple[str, bool], ...] = field(default=())
@@ -306,5 +306,29 @@ SEAMS: tuple[Seam, ...] = (
         _SM90,
         "what SGLang picks on sm_120, indexer.py:163; indexer.py:188",
         use="call",
+    ),
+    Seam(
+        "prewarm",
+        "sglang.srt.model_loader.loader.DummyModelLoader.load_model",
+        _ALL,
+        ("self", "model_config", "device_config"),
+        _EITHER,
+        "never calls load_weights, where the prewarm hangs, loader.py:1387; deepseek_v4.py:2792",
+        hook="AFTER",
+    ),
+    *(
+        Seam(
+            "prewarm",
+            f"sglang.srt.models.deepseek_v4.DeepseekV4ForCausalLM.{name}",
+            versions,
+            ("self",),
+            _EITHER,
+            "one launch for each n_splits bucket, deepseek_v4.py:2400; deepseek_v4.py:5183",
+            use="call",
+        )
+        for name, versions in (
+            ("_prewarm_mhc_pre_kernels", _between("0.5.15.post1", "0.5.16")),
+            ("_prewarm_mhc_kernels", _between("0.5.17", "0.5.23")),
+        )
     ),
 )
