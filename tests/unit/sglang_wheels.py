@@ -43,3 +43,9 @@ class WheelSource:
             if name in self._names:
                 return self._archive.read(name).decode("utf-8")
         return None
+
+    def modules_under(self, package: str) -> list[str]:
+        """Dotted names of the modules right inside a package."""
+        base = package.replace(".", "/") + "/"
+        found = (n for n in self._names if n.startswith(base) and n.endswith(".py") and "/" not in n[len(base) :])
+        return sorted(name.removesuffix(".py").replace("/", ".") for name in found)
