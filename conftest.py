@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     for name, text in TIERS.items():
         config.addinivalue_line("markers", f"{name}: {text}")
     config.addinivalue_line("markers", "quick: the share of a slow tier that every test run takes")
-    config.addinivalue_line("markers", "field_case(id): the fault reported from the field that this test guards against")
+    config.addinivalue_line(
+        "markers", "field_case(id): the fault reported from the field that this test guards against"
+    )
     with contextlib.suppress(ValueError):  # only the main thread may; elsewhere the default stays
         signal.signal(signal.SIGTERM, _as_interrupt)
     if not hasattr(config, "workerinput"):
@@ -91,7 +93,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     from perfgate.report import jsonfile, terminal
 
     if left := config.stash.get(LEFT, []):
-        terminalreporter.write_line(f"not run without -m: whole tiers {', '.join(left)} (slow ones ran their quick share)")
+        terminalreporter.write_line(
+            f"not run without -m: whole tiers {', '.join(left)} (slow ones ran their quick share)"
+        )
     path = report_folder(config) / "result.json"
     if not path.is_file() or path.stat().st_mtime < config.stash[STARTED]:
         return

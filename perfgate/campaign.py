@@ -109,7 +109,9 @@ def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show, da
                 break
 
 
-def _start(recipe: Recipe, host: Host, data: CampaignData, order: Order, dice: random.Random, show: Show) -> Sampler | None:
+def _start(
+    recipe: Recipe, host: Host, data: CampaignData, order: Order, dice: random.Random, show: Show
+) -> Sampler | None:
     """A server with every open point warmed up, or None when there is nothing left to measure or no server to be had."""
     open_points = [c for c in order.concurrencies if not data.points[c].closed]
     if not open_points or not _may_start(recipe, data, open_points):

@@ -3,31 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from perfgate import physics, preflight
 from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a started server says of itself. None where it does not say."""
+    """What a started server says of itself. ``start_seconds`` is None where this run did not start it."""
 
     start_seconds: float | None = None
-    kv_tokens: int | None = None
-    max_running_requests: int | None = None
-    graph_batch_sizes: tuple[int, ...] | None = None
     owned: bool = True
+    capacity: preflight.ServerFacts = field(default_factory=preflight.ServerFacts)
 
 
 def all_checks(recipe: Recipe, facts: ServerFacts | None, points: Sequence[PointResult]) -> list[CheckResult]:
     """Every check of a run. Without a server there are no facts, and the checks that need them are MISSING."""
     if facts is None:
-        why = "no server came up"
-        return [CheckResult(name=name, outcome=Outcome.MISSING, why=why) for name in ("start-up time", "KV capacity")]
-    found = [start_up(recipe, facts), kv_capacity(recipe, facts)]
-    found += [graph_coverage(recipe, facts, p.concurrency) for p in points]
-    return found
+        names = ["start-up time", "KV capacity", *(f"decode graphs C={p.concurrency}" for p in points)]
+        found = [CheckResult(name=name, outcome=Outcome.MISSING, why="no server came up") for name in names]
+    else:
+        found = [start_up(recipe, facts), kv_capacity(recipe, facts)]
+        found += [graph_coverage(recipe, facts, p.concurrency) for p in points]
+    return found + physics.check(recipe, points)
 
 
 def start_up(recipe: Recipe, facts: ServerFacts) -> CheckResult:
@@ -48,7 +48,8 @@ def kv_capacity(recipe: Recipe, facts: ServerFacts) -> CheckResult:
     work = recipe.workload
     needed = max(recipe.concurrencies) * (work.input_len + work.output_len)
     bound = max(needed, recipe.limits.min_kv_tokens or 0)
-    if facts.kv_tokens is None:
+    tokens = facts.capacity.max_total_tokens
+    if tokens is None:
         return CheckResult(
             name="KV capacity",
             outcome=Outcome.MISSING if facts.owned else Outcome.PASS,
@@ -56,23 +57,23 @@ def kv_capacity(recipe: Recipe, facts: ServerFacts) -> CheckResult:
             unit="tokens",
             why="the server does not say how many tokens its KV pool holds",
         )
-    good = facts.kv_tokens >= bound
-    why = "" if good else f"{facts.kv_tokens} tokens, {bound} wanted; raise mem_fraction_static or max_total_tokens"
+    good = tokens >= bound
+    why = "" if good else f"{tokens} tokens, {bound} wanted; raise mem_fraction_static or max_total_tokens"
     outcome = Outcome.PASS if good else Outcome.REGRESSION
-    return CheckResult(
-        name="KV capacity", outcome=outcome, value=facts.kv_tokens, bound=bound, unit="tokens", why=why
-    )
+    return CheckResult(name="KV capacity", outcome=outcome, value=tokens, bound=bound, unit="tokens", why=why)
 
 
 def graph_coverage(recipe: Recipe, facts: ServerFacts, concurrency: int) -> CheckResult:
     """Whether a decode step of ``concurrency`` requests runs from a captured graph."""
     name = f"decode graphs C={concurrency}"
-    sizes = facts.graph_batch_sizes
+    sizes = facts.capacity.graph_batch_sizes
     if not sizes:
         if recipe.graphs_reason:
             return CheckResult(name=name, outcome=Outcome.PASS, why=f"none expected: {recipe.graphs_reason}")
         if not facts.owned:
-            return CheckResult(name=name, outcome=Outcome.PASS, why="not visible on a server that this run did not start")
+            return CheckResult(
+                name=name, outcome=Outcome.PASS, why="not visible on a server that this run did not start"
+            )
         why = "no graphs were captured, and the recipe gives no graphs_reason; decode would run eagerly"
         return CheckResult(name=name, outcome=Outcome.INVALID, why=why)
     largest = max(sizes)
@@ -88,4 +89,6 @@ def graph_coverage(recipe: Recipe, facts: ServerFacts, concurrency: int) -> Chec
 
 def _span(sizes: Sequence[int]) -> str:
     ordered = sorted(sizes)
-    return ", ".join(map(str, ordered)) if len(ordered) <= 8 else f"{ordered[0]} to {ordered[-1]} ({len(ordered)} sizes)"
+    return (
+        ", ".join(map(str, ordered)) if len(ordered) <= 8 else f"{ordered[0]} to {ordered[-1]} ({len(ordered)} sizes)"
+    )

@@ -14,16 +14,28 @@ import psutil
 
 from perfgate import redact
 
-PACKAGES = ("sglang", "torch", "triton", "transformers", "sgl-kernel", "sglang-kernel", "sgl-deep-gemm", "flashinfer-python")
+PACKAGES = (
+    "sglang",
+    "torch",
+    "triton",
+    "transformers",
+    "sgl-kernel",
+    "sglang-kernel",
+    "sgl-deep-gemm",
+    "flashinfer-python",
+)
 """Installed versions that can change a server's speed."""
 
 VOLATILE = frozenset(
-    "model_path tokenizer_path served_model_name host port nccl_port dist_init_addr random_seed startup_time launch_command "
-    "internal_states version status frontend max_req_input_len max_total_num_tokens last_gen_throughput gc_threshold "
-    "forward_pass_metrics_ipc_name forward_pass_metrics_worker_id engine_info_bootstrap_port log_level log_level_http "
-    "disaggregation_bootstrap_port crash_dump_folder download_dir weight_version file_storage_path".split()
+    ["model_path", "tokenizer_path", "served_model_name", "host", "port", "nccl_port", "dist_init_addr", "random_seed", "startup_time", "launch_command", "internal_states", "version", "status", "frontend", "max_req_input_len", "max_total_num_tokens", "last_gen_throughput", "gc_threshold", "forward_pass_metrics_ipc_name", "forward_pass_metrics_worker_id", "engine_info_bootstrap_port", "log_level", "log_level_http", "disaggregation_bootstrap_port", "crash_dump_folder", "download_dir", "weight_version", "file_storage_path"]
 )
 """Keys of ``/server_info`` that differ from start to start or say nothing about speed."""
+
+CAPACITY = frozenset(
+    {"max_running_requests", "max_queued_requests", "max_prefill_bs", "effective_max_running_requests_per_dp"}
+)
+"""Limits on how much runs at once. What they do to a point is measured at that point, so they do not make results
+incomparable: a limit that cuts into C=64 has to show as a failure there, and leave C=1 comparable."""
 
 
 def collect(info: Mapping[str, Any], gpus: list[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -51,7 +63,7 @@ def collect(info: Mapping[str, Any], gpus: list[dict[str, Any]] | None = None) -
 
 def server_arguments(info: Mapping[str, Any]) -> dict[str, Any]:
     """The resolved arguments that a result depends on, redacted; unset ones are left out."""
-    kept = {k: v for k, v in info.items() if k not in VOLATILE and _is_plain(v) and v not in (None, "", [])}
+    kept = {k: v for k, v in info.items() if k not in VOLATILE | CAPACITY and _is_plain(v) and v not in (None, "", [])}
     return dict(sorted(redact.redact(kept).items()))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from perfgate import checks
+from perfgate import checks, history, physics, preflight
 from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
 from perfgate.campaign import CampaignData, PointData
 from perfgate.recipe import Point, Recipe
@@ -41,15 +41,19 @@ class Yardstick:
         """The stored baseline. The smoke floor stands in only where this hardware has no file at all: a point that a
         file lacks, or a file of another fingerprint, must not pass by a floor made for any machine."""
         if self.file is not None:
-            return self.file.point(concurrency, self.bounds)
+            return self.file.point(concurrency, self.bounds(concurrency))
         floor = self.recipe.point(concurrency).smoke
         return None if floor is None else smoke(concurrency, floor.throughput, floor.step_ms)
 
-    @property
-    def bounds(self) -> Bounds:
-        own = self.recipe.bounds
-        absolute = {"step_time": own.absolute_step_ms} if own.absolute_step_ms else {}
-        return Bounds(relative=own.relative, absolute=absolute, between_start=own.between_start_rel_sd)
+    def bounds(self, concurrency: int) -> Bounds:
+        """How much worse counts at a point, from the recipe."""
+        own, noise = self.recipe.bounds, self.recipe.point(concurrency).noise
+        absolute = {"throughput": noise.throughput, "step_time": noise.step_ms}
+        return Bounds(
+            relative=own.relative,
+            absolute={name: value for name, value in absolute.items() if value > 0},
+            between_start=own.between_start_rel_sd,
+        )
 
     def judge(self, concurrency: int, samples: Sequence[Sample], problems: Sequence[str] = ()) -> Verdict:
         baseline = self.baseline(concurrency)
@@ -75,7 +79,15 @@ class Yardstick:
 
 def point_result(data: PointData, yardstick: Yardstick) -> PointResult:
     """One point's verdict with all of its attempts, thrown-away ones too."""
-    rows = [_row(i, taken) for i, taken in enumerate(data.attempts)]
+    rows = sample_rows(data.attempts)
+    concurrency = data.plan.concurrency
+    if (spoilt := unmeasured(data, rows)) is not None:
+        return spoilt
+    return judged(yardstick.judge(concurrency, data.samples), concurrency, rows)
+
+
+def unmeasured(data: PointData, rows: list[SampleRow]) -> PointResult | None:
+    """The verdict on a point without samples that count (MISSING or INVALID), or None where there are some."""
     concurrency = data.plan.concurrency
     if data.failure is not None:
         failure = data.failure
@@ -100,7 +112,11 @@ def point_result(data: PointData, yardstick: Yardstick) -> PointResult:
             advice="mend what disturbed the samples and measure again; docs/verdicts.md explains each kind",
             samples=rows,
         )
-    verdict = yardstick.judge(concurrency, data.samples)
+    return None
+
+
+def judged(verdict: Verdict, concurrency: int, rows: list[SampleRow]) -> PointResult:
+    """A point whose samples count, by its verdict."""
     return PointResult(
         concurrency=concurrency,
         outcome=verdict.outcome,
@@ -125,11 +141,44 @@ def result(
     extra: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The whole run. A failing check fails the run as a failing point does."""
-    recipe = yardstick.recipe
     points = [point_result(p, yardstick) for p in data.points.values()]
+    return assemble(
+        points,
+        data,
+        yardstick,
+        facts,
+        started_at=started_at,
+        seconds=seconds,
+        left_out=left_out,
+        notes=notes,
+        command=command,
+        commit=commit,
+        extra=extra,
+    )
+
+
+def assemble(
+    points: Sequence[PointResult],
+    data: CampaignData,
+    yardstick: Yardstick,
+    facts: checks.ServerFacts | None,
+    *,
+    started_at: float,
+    seconds: float,
+    left_out: Sequence[str] = (),
+    notes: Sequence[str] = (),
+    command: Sequence[str] = (),
+    commit: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+    judged_by: str | None = None,
+) -> RunResult:
+    """The run from its judged points. ``judged_by`` overrides the yardstick's word (A/B)."""
+    recipe = yardstick.recipe
     made = checks.all_checks(recipe, facts, points)
     outcome, why = run_verdict(points)
-    failed = [c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)]
+    failed = [
+        c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)
+    ]
     if outcome.passes and failed:
         outcome, why = failed[0].outcome, f"{why}; but check {failed[0].name}: {failed[0].why}"
     outside = seconds - data.server_seconds - data.client_seconds
@@ -138,7 +187,7 @@ def result(
         description=recipe.description,
         outcome=outcome,
         why=why,
-        judged_by=yardstick.judged_by,  # type: ignore[arg-type]
+        judged_by=judged_by or yardstick.judged_by,  # type: ignore[arg-type]
         started_at=started_at,
         seconds=seconds,
         server_seconds=data.server_seconds,
@@ -149,12 +198,57 @@ def result(
         fingerprint=dict(yardstick.fingerprint),
         fingerprint_differences=fingerprint_differences(yardstick),
         baseline_file=_baseline_name(yardstick),
-        points=points,
+        points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
         checks=made,
         notes=[*data.notes, *notes],
-        extra=dict(extra or {}),
+        extra={**extras(points, data, yardstick, facts), **(extra or {})},
     )
+
+
+def extras(
+    points: Sequence[PointResult], data: CampaignData, yardstick: Yardstick, facts: checks.ServerFacts | None
+) -> dict[str, Any]:
+    """The parts that only some runs have: scaling, predictions, history, loosened and orphaned baselines."""
+    found: dict[str, Any] = {}
+    if (scaling := physics.as_extra(yardstick.recipe, points)) is not None:
+        found["scaling"] = scaling
+    if facts is not None:
+        predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
+        outcomes = {p.concurrency: p for p in points}
+        found["preflight"] = [
+            p.beside(str(outcomes[p.concurrency].outcome), outcomes[p.concurrency].outcome is not Outcome.MISSING)
+            for p in predicted
+        ]
+    if yardstick.file is not None:
+        found |= _from_baseline(yardstick, yardstick.file)
+    return found
+
+
+def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
+    past: dict[str, Any] = {}
+    turns: dict[str, list[int]] = {}
+    loosened = []
+    for concurrency in file.concurrencies:
+        stored = file.stored_point(concurrency)
+        if stored is None:
+            continue
+        if stored.loosened is not None:
+            mark = stored.loosened
+            loosened.append(f"C={concurrency}: since {mark.since}, was {mark.throughput:g} tok/s: {mark.reason}")
+        if stored.history:
+            past[str(concurrency)] = [
+                {"date": h.date, "commit": h.commit, "median": h.throughput} for h in stored.history
+            ]
+            turns[str(concurrency)] = [c.index for c in history.change_points(history.series(file, concurrency))]
+    orphaned = [
+        f"C={o.concurrency}: {'; '.join(o.differences)}; {o.advice}"
+        for o in history.orphans(file, yardstick.fingerprint)
+    ]
+    found: dict[str, Any] = {"loosened": loosened, "orphaned_baselines": orphaned}
+    if past:
+        found["history"] = past | ({"change_points": turns} if any(turns.values()) else {})
+    return {key: value for key, value in found.items() if value}
 
 
 def fingerprint_differences(yardstick: Yardstick) -> list[str]:
@@ -191,9 +285,14 @@ def _targets(point: Point) -> dict[str, float]:
     return {name: value for name, value in values.items() if value is not None}
 
 
+def sample_rows(attempts: Sequence[Taken]) -> list[SampleRow]:
+    """Every attempt at a point, those that were thrown away too, as stored."""
+    return [_row(i, taken) for i, taken in enumerate(attempts)]
+
+
 def _row(index: int, taken: Taken) -> SampleRow:
     sample = taken.sample
-    problems = [str(p) for p in taken.problems]
+    problems = list(dict.fromkeys(str(p) for p in taken.problems))
     if taken.failure is not None:
         problems.append(f"{taken.failure.cause}: {taken.failure.message}")
     return SampleRow(

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from perfgate import models, paths
+from perfgate import models, paths, preflight
 from perfgate.checks import ServerFacts
 from perfgate.options import Options
 from perfgate.recipe import Recipe
@@ -45,7 +45,7 @@ class LocalHost:
             self._shared.drop()
 
     def facts(self) -> ServerFacts | None:
-        return None if self.server is None else server_facts(self.server)
+        return None if self.server is None else server_facts(self.server, self._recipe)
 
     def _start(self, number: int) -> Any:
         def begin() -> Server:
@@ -61,7 +61,9 @@ def model_folder(recipe: Recipe) -> Path:
     """The recipe's model on this machine, generated if need be. Raises ServerError."""
     if recipe.model.path is not None:
         if not (recipe.model.path / "config.json").is_file():
-            raise ServerError(f"model.path {recipe.model.path} has no config.json; download the model there, or correct the path")
+            raise ServerError(
+                f"model.path {recipe.model.path} has no config.json; download the model there, or correct the path"
+            )
         return recipe.model.path
     assert recipe.model.generator is not None
     try:
@@ -70,22 +72,27 @@ def model_folder(recipe: Recipe) -> Path:
         raise ServerError(str(error)) from None
 
 
-def server_facts(server: Server) -> ServerFacts:
+def server_facts(server: Server, recipe: Recipe) -> ServerFacts:
     """What ``/server_info`` says of capacity and graphs (keys of 0.5.15 to 0.5.23)."""
     info = server.info
     states = info.get("internal_states")
     state: Mapping[str, Any] = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
-    memory = state.get("memory_usage") if isinstance(state.get("memory_usage"), dict) else {}
-    tokens = info.get("max_total_num_tokens") or (memory or {}).get("token_capacity")
+    memory = state.get("memory_usage")
+    pool = memory.get("token_capacity") if isinstance(memory, dict) else None
     graphs = state.get("decode_cuda_graph_bs") or info.get("decode_cuda_graph_bs")
-    return ServerFacts(
-        start_seconds=server.start_seconds,
-        kv_tokens=int(tokens) if tokens else None,
-        max_running_requests=_whole(state.get("effective_max_running_requests_per_dp") or info.get("max_running_requests")),
-        graph_batch_sizes=tuple(int(s) for s in graphs) if isinstance(graphs, list) else None,
-        owned=server.owned,
+    capacity = preflight.ServerFacts(
+        max_total_tokens=_whole(info.get("max_total_num_tokens") or pool),
+        max_running_requests=_whole(
+            state.get("effective_max_running_requests_per_dp") or info.get("max_running_requests")
+        ),
+        context_len=_whole(info.get("context_len") or info.get("context_length")),
+        graph_batch_sizes=tuple(int(s) for s in graphs) if isinstance(graphs, list) and graphs else None,
+        no_graphs_because=recipe.graphs_reason or "",
+        graphs_expected=recipe.graphs_reason is None,
+        page_size=_whole(info.get("page_size")) or 1,
     )
+    return ServerFacts(start_seconds=server.start_seconds, owned=server.owned, capacity=capacity)
 
 
 def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) else None
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

@@ -45,7 +45,9 @@ def concurrencies(text: str | None, recipe: Recipe) -> tuple[int, ...]:
     chosen: list[int] = []
     for part in text.split(","):
         if not part.strip().isdigit():
-            raise OptionError(f"--concurrency {text!r}: {part.strip()!r} is not a whole number; give for example 1,16,64")
+            raise OptionError(
+                f"--concurrency {text!r}: {part.strip()!r} is not a whole number; give for example 1,16,64"
+            )
         value = int(part)
         if value not in recipe.concurrencies:
             known = ", ".join(map(str, recipe.concurrencies))
@@ -62,11 +64,15 @@ def check(options: Options) -> None:
     if options.reason and not options.record:
         raise OptionError("--reason is only for --record")
     if options.against is not None and (options.record or options.server_url):
-        raise OptionError("--against compares two servers that this run starts; it goes with neither --record nor --server-url")
+        raise OptionError(
+            "--against compares two servers that this run starts; it goes with neither --record nor --server-url"
+        )
     if options.against is not None:
         missing = [c for c in options.concurrencies if c not in options.against.concurrencies]
         if missing:
-            raise OptionError(f"--against {options.against.name} lacks the points C={missing}; give --concurrency without them")
+            raise OptionError(
+                f"--against {options.against.name} lacks the points C={missing}; give --concurrency without them"
+            )
     if options.samples < 2:
         raise OptionError(f"--samples {options.samples}: at least 2 are needed, since one sample has no spread")
     if options.port is not None and options.server_url:

@@ -42,7 +42,9 @@ class Server(_Table):
     module: str = "sglang.launch_server"
     args: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
-    jit_caches: list[str] = Field(default_factory=list, description="directories that keep compiled kernels across starts")
+    jit_caches: list[str] = Field(
+        default_factory=list, description="directories that keep compiled kernels across starts"
+    )
 
     @field_validator("args")
     @classmethod
@@ -85,12 +87,20 @@ class Target(_Table):
     step_ms: float | None = Field(default=None, gt=0)
 
 
+class Noise(_Table):
+    """Differences too small to mean anything on a noisy machine, in each metric's own unit."""
+
+    throughput: float = Field(default=0.0, ge=0)
+    step_ms: float = Field(default=0.0, ge=0)
+
+
 class Point(_Table):
     """One concurrency. ``num_prompts`` grows by itself where a sample would last less than ``min_seconds``."""
 
     concurrency: int = Field(ge=1)
     num_prompts: int | None = Field(default=None, ge=1)
     smoke: Floor | None = None
+    noise: Noise = Noise()
     target: Target | None = None
 
 
@@ -129,20 +139,23 @@ class Limits(_Table):
     start_seconds: float = Field(default=120, gt=0)
     sample_seconds: float = Field(default=120, gt=0)
     stop_seconds: float = Field(default=20, gt=0)
-    hang_seconds: float = Field(default=330, ge=0, description="how long a hung server is kept for its watchdog to say why")
+    hang_seconds: float = Field(
+        default=330, ge=0, description="how long a hung server is kept for its watchdog to say why"
+    )
     max_restarts: int = Field(default=1, ge=0, description="fresh servers after one died in the middle of a run")
     max_startup_seconds: float | None = Field(default=None, gt=0, description="fails the start-up check when exceeded")
     min_kv_tokens: int | None = Field(default=None, ge=1)
 
 
 class Bounds(_Table):
-    """How much worse counts: a drop must exceed the relative and the absolute bound and the noise."""
+    """How much worse counts: a drop must exceed the relative bound, the point's own noise and the errors of the figures."""
 
     relative: float = Field(default=0.015, gt=0, le=0.015)
-    absolute_step_ms: float = Field(default=0.0, ge=0)
-    between_start_rel_sd: float = Field(default=0.0, ge=0, description="spread between server starts, where known")
+    between_start_rel_sd: float = Field(default=0.001, ge=0, description="spread between server starts, where known")
     max_a_ms: float | None = None
     max_b_ms: float | None = None
+    max_e_ms: float | None = None
+    experts: tuple[int, int] | None = Field(default=None, description="routed experts and how many each token takes")
     min_speedup: float | None = None
 
 
@@ -161,7 +174,9 @@ class Recipe(_Table):
     warmup: Warmup = Warmup()
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
-    graphs_reason: str | None = Field(default=None, description="why this server has no decode graphs, where it has none")
+    graphs_reason: str | None = Field(
+        default=None, description="why this server has no decode graphs, where it has none"
+    )
 
     @model_validator(mode="after")
     def _points(self) -> Recipe:

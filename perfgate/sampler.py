@@ -46,7 +46,9 @@ class Taken:
 class Sampler:
     """Takes samples on one server. ``folder`` gets the client's output and result line of each attempt."""
 
-    def __init__(self, recipe: Recipe, server: Server, runner: client.Client, tokenizer: Path, folder: Path, start: int) -> None:
+    def __init__(
+        self, recipe: Recipe, server: Server, runner: client.Client, tokenizer: Path, folder: Path, start: int
+    ) -> None:
         self.recipe, self.server, self.client, self.start = recipe, server, runner, start
         self._tokenizer, self._folder, self._count = tokenizer, folder, 0
         self.log = LogFile(server.log) if server.log is not None else None
@@ -66,11 +68,11 @@ class Sampler:
             before = self._quiet_counters()
         except http.ServerHttpError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, ""))
-        arguments = client.argv(
-            plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result
-        )
+        arguments = client.argv(plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result)
         try:
-            run = self.client.run(arguments, result, output, self.recipe.limits.sample_seconds, self._ticker(plan, show))
+            run = self.client.run(
+                arguments, result, output, self.recipe.limits.sample_seconds, self._ticker(plan, show)
+            )
         except client.ClientError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
         if not self.server.alive() or run.timed_out:
@@ -149,7 +151,9 @@ class Sampler:
         while self.log is not None and time.monotonic() < deadline and self.server.alive():
             if "atchdog timeout" in self.log.tail(65536):
                 return
-            show(f"the client ran out of time; waiting for the server's watchdog, {deadline - time.monotonic():.0f} s left")
+            show(
+                f"the client ran out of time; waiting for the server's watchdog, {deadline - time.monotonic():.0f} s left"
+            )
             time.sleep(1)
 
     def _ticker(self, plan: Plan, show: Show) -> client.Tick:

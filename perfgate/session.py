@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -9,14 +10,15 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfgate import baseline, campaign, fingerprint, gate, paths, report
+from perfgate import ab, baseline, campaign, fingerprint, gate, paths, report
 from perfgate.host import LocalHost
 from perfgate.options import Options
-from perfgate.result import RunResult
-from perfgate.sampler import Failure, Show
+from perfgate.result import Outcome, RunResult
+from perfgate.sampler import Show
 from perfgate.server import ServerError
 from perfgate.server.processes import end_leftovers
 from perfgate.server.shared import SharedServer
+from perfgate.verdict import Verdict, judge_ab
 from perfgate.workload import Sample
 from perfgate.workload.client import Client, ClientError
 
@@ -25,73 +27,48 @@ RESULT_FILES = ("result.json", "summary.md", "report.html")
 
 
 def prepare(options: Options) -> None:
-    """Empty the report folder of an earlier run's results, so that a run that dies early leaves none that look like its own."""
+    """Empty the report folder of an earlier run's results: a run that dies early must leave none that look like its own."""
     options.report.mkdir(parents=True, exist_ok=True)
     for name in RESULT_FILES:
         (options.report / name).unlink(missing_ok=True)
 
 
-def load_baseline(options: Options, print_of_machine: dict[str, object]) -> baseline.BaselineFile | None:
-    """The baseline file of this recipe and hardware, or None where there is none. Raises BaselineError for a bad one."""
-    try:
-        return baseline.load(baseline_path(options, print_of_machine))
-    except baseline.BaselineMissing:
-        return None
-
-
-def baseline_path(options: Options, print_of_machine: dict[str, object]) -> Path:
-    return options.baselines / options.recipe.name / f"{fingerprint.hardware_name(print_of_machine)}.json"
-
-
 def run(options: Options, shared_folder: Path, show: Show) -> RunResult:
-    """Measure, judge and write. Ctrl-C ends the measuring, writes what there is and is raised again."""
-    started_at, began = time.time(), time.monotonic()
-    order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
+    """Measure, judge and write. Ctrl-C ends the measuring, writes what there is and is raised again.
+
+    Raises BaselineError for a baseline file that cannot be used, and ServerError where another run holds the host.
+    """
     load_baseline(options, fingerprint.collect({}))  # a broken baseline file is told before a minute is spent
     with measuring(show), Client(options.report / "client-preload.log", options.recipe.server.env) as client:
         for line in end_leftovers(paths.ledger_dir()):
             show(line)
-        shared = SharedServer(shared_folder, paths.ledger_dir(), options.recipe.limits.stop_seconds)
-        host = LocalHost(options, options.recipe, shared, client, show)
-        judge = _Judge(options, host)
-        data = campaign.new(options.recipe, order)
-        interrupted: BaseException | None = None
-        try:
-            client.wait_ready()
-            campaign.run(options.recipe, host, order, judge.enough, show, data)
-        except KeyboardInterrupt as stop:
-            interrupted = stop
-            data.close("UNKNOWN", "the run was interrupted before this point was done", "run it again", options.samples)
-        except (ClientError, ServerError) as error:
-            data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", options.samples)
-        finally:
-            facts = host.facts()
-            if options.server_url is None:
-                shared.release()
-        yardstick = judge.yardstick()
-        notes = [] if options.server_url is None else [f"measured a server that already ran: {options.server_url}"]
-        done = gate.result(
-            data,
-            yardstick,
-            facts,
-            started_at=started_at,
-            seconds=time.monotonic() - began,
-            left_out=options.left_out,
-            notes=[*notes, *_how_judged(yardstick, options)],
-            command=options.command,
-            commit=fingerprint.git_commit(options.recipe_file.parent),
+        one = (
+            _Compare(options, shared_folder, client, show)
+            if options.against
+            else _Single(options, shared_folder, client, show)
         )
-    if options.record and interrupted is None:
-        done = _record(done, data, yardstick, options)
+        done = one.run()
     report.save(done, options.report)
-    if interrupted is not None:
-        raise interrupted
+    if one.interrupted is not None:
+        raise one.interrupted
     return done
+
+
+def load_baseline(options: Options, machine: dict[str, object]) -> baseline.BaselineFile | None:
+    """The baseline file of this recipe and hardware, or None where there is none. Raises BaselineError for a bad one."""
+    try:
+        return baseline.load(baseline_path(options, machine))
+    except baseline.BaselineMissing:
+        return None
+
+
+def baseline_path(options: Options, machine: dict[str, object]) -> Path:
+    return options.baselines / options.recipe.name / f"{fingerprint.hardware_name(machine)}.json"
 
 
 @contextmanager
 def measuring(show: Show) -> Iterator[None]:
-    """Hold this host's measuring lock: two runs at once would measure each other."""
+    """Hold this host's measuring lock: two runs at once would measure each other. Raises ServerError after LOCK_SECONDS."""
     paths.cache_dir().mkdir(parents=True, exist_ok=True)
     lock = FileLock(str(paths.measure_lock()))
     deadline = time.monotonic() + LOCK_SECONDS
@@ -102,7 +79,8 @@ def measuring(show: Show) -> Iterator[None]:
         except Timeout:
             left = deadline - time.monotonic()
             if left <= 0:
-                raise ServerError(f"another run has been measuring on this host for {LOCK_SECONDS:.0f} s; see {lock.lock_file}") from None
+                why = f"another run has been measuring on this host for {LOCK_SECONDS:.0f} s; see {lock.lock_file}"
+                raise ServerError(why) from None
             show(f"another run is measuring on this host; waiting, at most {left:.0f} s")
     try:
         yield
@@ -110,41 +88,157 @@ def measuring(show: Show) -> Iterator[None]:
         lock.release()
 
 
-class _Judge:
-    """Judges while samples come in; the fingerprint is known once the server is up."""
+class _Run:
+    """What a single run and an A/B run share: the clock, the yardstick, and what is done about an interruption."""
 
-    def __init__(self, options: Options, host: LocalHost) -> None:
-        self._options, self._host = options, host
-        self._made: gate.Yardstick | None = None
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show) -> None:
+        self.options, self.client, self.show = options, client, show
+        self.started_at, self.began = time.time(), time.monotonic()
+        self.order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
+        self.interrupted: BaseException | None = None
+        self.shared = SharedServer(shared_folder, paths.ledger_dir(), options.recipe.limits.stop_seconds)
+        self.host = LocalHost(options, options.recipe, self.shared, client, show)
+        self._yardstick: gate.Yardstick | None = None
 
     def yardstick(self) -> gate.Yardstick:
-        if self._made is None or not self._made.fingerprint.get("server"):
-            options = self._options
-            info = self._host.server.info if self._host.server is not None else {}
+        """Made once the server is up, since its resolved arguments are part of the fingerprint."""
+        if self._yardstick is None or not self._yardstick.fingerprint.get("server"):
+            info = self.host.server.info if self.host.server is not None else {}
             machine = fingerprint.collect(info)
-            self._made = gate.Yardstick(
-                recipe=options.recipe,
-                file=load_baseline(options, machine),
+            self._yardstick = gate.Yardstick(
+                recipe=self.options.recipe,
+                file=load_baseline(self.options, machine),
                 fingerprint=machine,
-                recording=options.record,
-                samples=options.samples,
-                max_samples=options.max_samples,
-                points=len(options.concurrencies),
+                recording=self.options.record,
+                samples=self.options.samples,
+                max_samples=self.options.max_samples,
+                points=len(self.options.concurrencies),
             )
-        return self._made
+        return self._yardstick
 
-    def enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    @property
+    def commit(self) -> str | None:
+        return fingerprint.git_commit(Path(__file__).parent)
+
+    def guarded(self, data: campaign.CampaignData | ab.AbData) -> Iterator[None]:
+        """Whatever ends the measuring early leaves every open point with a reason."""
+        try:
+            self.client.wait_ready()
+            yield
+        except KeyboardInterrupt as stop:
+            self.interrupted = stop
+            why = "the run was interrupted before this point was done"
+            data.close("UNKNOWN", why, "run it again", self.order.samples)
+        except (ClientError, ServerError) as error:
+            data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.samples)
+
+    def release(self, shared: SharedServer) -> None:
+        if self.options.server_url is None:
+            shared.release()
+
+
+class _Single(_Run):
+    """One server against its baseline."""
+
+    def run(self) -> RunResult:
+        options = self.options
+        data = campaign.new(options.recipe, self.order)
+        try:
+            with contextmanager(self.guarded)(data):
+                campaign.run(options.recipe, self.host, self.order, self._enough, self.show, data)
+        finally:
+            facts = self.host.facts()
+            self.release(self.shared)
+        yardstick = self.yardstick()
+        done = gate.result(
+            data,
+            yardstick,
+            facts,
+            started_at=self.started_at,
+            seconds=self.seconds,
+            left_out=options.left_out,
+            notes=_how_judged(yardstick, options),
+            command=options.command,
+            commit=self.commit,
+        )
+        return _record(done, data, yardstick, options) if options.record and self.interrupted is None else done
+
+    def _enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
         return self.yardstick().enough(concurrency, samples)
 
 
+class _Compare(_Run):
+    """Two servers one recipe apart, side by side. The recipe is the new side, ``--against`` the old."""
+
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show) -> None:
+        super().__init__(options, shared_folder, client, show)
+        assert options.against is not None
+        self.against = options.against
+        folder = shared_folder.with_name(shared_folder.name + "-against")
+        self._old_shared = SharedServer(folder, paths.ledger_dir(), self.against.limits.stop_seconds)
+        old_options = dataclasses.replace(options, recipe=self.against, port=None, report=options.report / "against")
+        self._old_host = LocalHost(old_options, self.against, self._old_shared, client, show)
+
+    def run(self) -> RunResult:
+        options = self.options
+        data = ab.AbData(old=campaign.new(self.against, self.order), new=campaign.new(options.recipe, self.order))
+        old = ab.Arm("old", self.against, self._old_host, data.old)
+        new = ab.Arm("new", options.recipe, self.host, data.new)
+        try:
+            with contextmanager(self.guarded)(data):
+                ab.run(old, new, self.order, self._enough, self.show, data)
+        finally:
+            facts = self.host.facts()
+            self.release(self._old_shared)
+            self.release(self.shared)
+        points = []
+        for concurrency, point in data.new.points.items():
+            rows = gate.sample_rows(point.attempts)
+            spoilt = gate.unmeasured(point, rows)
+            verdict = self._judge(concurrency, data.pairs.get(concurrency, []))
+            points.append(spoilt or gate.judged(verdict, concurrency, rows))
+        data.new.server_seconds += data.old.server_seconds
+        data.new.client_seconds += data.old.client_seconds
+        return gate.assemble(
+            points,
+            data.new,
+            self.yardstick(),
+            facts,
+            started_at=self.started_at,
+            seconds=self.seconds,
+            left_out=options.left_out,
+            notes=[f"judged against recipe {self.against.name}, measured side by side in pairs"],
+            command=options.command,
+            commit=self.commit,
+            judged_by="ab",
+        )
+
+    def _judge(self, concurrency: int, pairs: Sequence[ab.Pair]) -> Verdict:
+        return judge_ab(
+            pairs,
+            bounds=self.yardstick().bounds(concurrency),
+            min_samples=self.order.samples,
+            max_samples=self.order.max_samples,
+            comparisons=2 * len(self.order.concurrencies),
+        )
+
+    def _enough(self, concurrency: int, pairs: Sequence[ab.Pair]) -> bool:
+        return self._judge(concurrency, pairs).outcome is not Outcome.INCONCLUSIVE
+
+
 def _how_judged(yardstick: gate.Yardstick, options: Options) -> list[str]:
-    if yardstick.judged_by != "smoke":
-        return []
-    again = f"pytest -m perf --recipe {options.recipe.name} --record --reason 'first baseline of this machine'"
-    return [
-        "only the recipe's smoke floor judged this run, since there is no baseline of this machine; it catches a "
-        f"disaster, not a regression. Record this machine with: {again}"
-    ]
+    notes = [] if options.server_url is None else [f"measured a server that already ran: {options.server_url}"]
+    if yardstick.judged_by == "smoke":
+        again = f"pytest -m perf --recipe {options.recipe.name} --record --reason 'first baseline of this machine'"
+        notes.append(
+            "only the recipe's smoke floor judged this run, since there is no baseline of this machine; it catches a "
+            f"disaster, not a regression. Record this machine with: {again}"
+        )
+    return notes
 
 
 def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardstick, options: Options) -> RunResult:
@@ -164,8 +258,7 @@ def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardst
         sglang_version=str(yardstick.fingerprint["software"].get("sglang", "")) or None,
         server_arguments=yardstick.fingerprint["server"],
     )
-    note = f"recorded {', '.join(f'C={c}' for c in sorted(good))} in {path}: {written}; commit that file"
+    kinds = {"new": written.new, "tightened": written.tightened, "loosened": written.loosened}
+    said = "; ".join(f"{kind} {', '.join(f'C={c}' for c in points)}" for kind, points in kinds.items() if points)
+    note = f"recorded {path}: {said}. Commit that file with this run's report as the evidence"
     return done.model_copy(update={"notes": [*done.notes, note], "baseline_file": f"{path.parent.name}/{path.name}"})
-
-
-__all__ = ["Failure", "baseline_path", "load_baseline", "measuring", "prepare", "run"]

@@ -36,7 +36,9 @@ def ensure(generator: str, options: Mapping[str, object], cache: Path) -> Path:
         raise ModelError(f"[model.options] of generator {generator!r}: {error}") from None
     except OSError as error:
         if not folder.is_dir():  # another run may have put the same model there first
-            raise ModelError(f"cannot write the model to {cache}: {error}; free some space or set PERFGATE_CACHE") from None
+            raise ModelError(
+                f"cannot write the model to {cache}: {error}; free some space or set PERFGATE_CACHE"
+            ) from None
     finally:
         shutil.rmtree(draft, ignore_errors=True)
     return folder

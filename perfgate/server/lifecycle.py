@@ -132,7 +132,9 @@ def attach(base_url: str, recipe: Recipe, model: Path | None) -> Server:
     try:
         info = http.server_info(base_url)
     except http.ServerHttpError as error:
-        raise ServerError(f"--server-url {base_url}: {error}; is the server up, and is this its base address?") from None
+        raise ServerError(
+            f"--server-url {base_url}: {error}; is the server up, and is this its base address?"
+        ) from None
     served = str(info.get("served_model_name") or "")
     if wrong := command.disagreements(recipe, info, served):
         raise ServerError(f"--server-url {base_url} is not what recipe {recipe.name} describes: " + "; ".join(wrong))
@@ -220,7 +222,9 @@ def _identity(recipe: Recipe, server: Server) -> dict[str, Any]:
     ours = {p.pid for p in processes.members(server.entry)}
     owners = processes.listener_pids(server.port)
     if not set(owners) & ours:
-        raise ServerError(f"port {server.port} is owned by pid {owners}, not by the server that was started", server.log)
+        raise ServerError(
+            f"port {server.port} is owned by pid {owners}, not by the server that was started", server.log
+        )
     info = http.server_info(server.base_url)
     if wrong := command.disagreements(recipe, info, server.served_name):
         raise ServerError("the server is not what the recipe describes: " + "; ".join(wrong), server.log)

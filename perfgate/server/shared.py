@@ -63,7 +63,11 @@ class SharedServer:
         server = start()
         assert server.entry is not None
         self._mine = server
-        facts: dict[str, Any] = {"base_url": server.base_url, "served_name": server.served_name, "model": str(server.model)}
+        facts: dict[str, Any] = {
+            "base_url": server.base_url,
+            "served_name": server.served_name,
+            "model": str(server.model),
+        }
         facts |= {"log": str(server.log), "start_seconds": server.start_seconds, "info": dict(server.info)}
         self._write({"users": [self._me], "entry": asdict(server.entry), **facts})
         return server

@@ -105,7 +105,9 @@ class Client:
             raise ClientError(f"{answer['error']}; install SGLang as requirements/README.md says")
         self._ready = True
 
-    def run(self, arguments: list[str], result: Path, output: Path, deadline: float, tick: Tick | None = None) -> ClientRun:
+    def run(
+        self, arguments: list[str], result: Path, output: Path, deadline: float, tick: Tick | None = None
+    ) -> ClientRun:
         """One client run; ``deadline`` in seconds from now, after which the child is killed and ``timed_out`` set.
 
         Raises ClientError when the preloaded parent itself is gone.

@@ -136,7 +136,9 @@ def test_a_point_that_stays_dirty_is_given_up_after_the_stated_number_of_retakes
 
 def test_a_client_that_never_gives_a_result_makes_the_point_missing_not_invalid() -> None:
     failed = Failure("CLIENT_FAILED", (), "", server_lost=False, message="the client ended with exit code 1")
-    data = run(Script(lambda s, plan, n: Taken(plan, None, failure=failed) if plan.concurrency == 1 and n else good(plan)))
+    data = run(
+        Script(lambda s, plan, n: Taken(plan, None, failure=failed) if plan.concurrency == 1 and n else good(plan))
+    )
     assert data.points[1].failure == failed
     assert len(data.points[64].samples) == 3
 

@@ -22,7 +22,9 @@ Spawn = Callable[..., tuple[subprocess.Popen[bytes], processes.Entry]]
 def spawn() -> Iterator[Spawn]:
     started: list[subprocess.Popen[bytes]] = []
 
-    def make(code: str, mark: str = "t-mark", owner: tuple[int, float] | None = None) -> tuple[subprocess.Popen[bytes], processes.Entry]:
+    def make(
+        code: str, mark: str = "t-mark", owner: tuple[int, float] | None = None
+    ) -> tuple[subprocess.Popen[bytes], processes.Entry]:
         process = subprocess.Popen(
             [sys.executable, "-c", code], env=os.environ | {MARK: mark}, start_new_session=True, stdout=subprocess.PIPE
         )

@@ -30,7 +30,12 @@ def test_the_callers_sglang_settings_do_not_leak_into_the_server() -> None:
 def test_a_server_with_another_name_version_or_setting_is_not_ours() -> None:
     info = {"served_model_name": "name", "version": "0.5.15.post1", "max_total_tokens": 65536, "device": "cpu"}
     assert command.disagreements(RECIPE, info, "name") == []
-    for key, value in {"served_model_name": "other", "version": "0.5.14", "max_total_tokens": 1024, "device": "cuda"}.items():
+    for key, value in {
+        "served_model_name": "other",
+        "version": "0.5.14",
+        "max_total_tokens": 1024,
+        "device": "cuda",
+    }.items():
         found = command.disagreements(RECIPE, info | {key: value}, "name")
         assert len(found) == 1
         assert repr(value) in found[0]

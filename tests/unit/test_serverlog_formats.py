@@ -62,7 +62,9 @@ def test_prefill_line_of_each_version_gives_the_same_counts(version: str) -> Non
     assert (line.new_seqs, line.new_tokens, line.cached_tokens, line.running, line.queued) == (4, 8192, 126, 12, 3)
     assert (line.rank, line.token_usage) == ("TP0", 0.07)
     modern = "pending" in PREFILLS[version]
-    assert (line.pending_tokens, line.graph, line.input_throughput) == ((24576, False, 18234.51) if modern else (None,) * 3)
+    assert (line.pending_tokens, line.graph, line.input_throughput) == (
+        (24576, False, 18234.51) if modern else (None,) * 3
+    )
 
 
 @pytest.mark.parametrize("version", DECODES)

@@ -114,7 +114,9 @@ def test_log_whose_batch_lines_have_an_unknown_format_is_an_error_even_with_star
         parse(ready + f"{T}Decode batch => running=1\n{T}Prefill batch => new=1\n")
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "hello\nworld\n", "\x00\xff" * 50, "[2026-11-15 04:01:51 TP0] something\n"])
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "hello\nworld\n", "\x00\xff" * 50, "[2026-11-15 04:01:51 TP0] something\n"]
+)
 def test_log_from_which_nothing_was_read_is_an_error(text: str) -> None:
     with pytest.raises(ServerLogError, match="nothing in these"):
         parse(text)
@@ -128,7 +130,9 @@ def test_log_that_ends_before_the_first_batch_is_fine() -> None:
 
 
 def test_secrets_in_the_server_arguments_are_not_kept() -> None:
-    log = parse(f"{T}server_args=ServerArgs(model_path='/home/me/m', api_key='sk-123', served_model_name='dsv4', tp_size=8)")
+    log = parse(
+        f"{T}server_args=ServerArgs(model_path='/home/me/m', api_key='sk-123', served_model_name='dsv4', tp_size=8)"
+    )
     assert "sk-123" not in repr(log)
     assert "/home/me" not in repr(log)
     assert (log.facts.served_model_name, log.facts.tp_size) == ("dsv4", 8)

@@ -1,0 +1,87 @@
+"""The physics of a decode step over all points of a run: Little's law and the step-time law (pure)."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from perfgate.recipe import Recipe
+from perfgate.result import CheckResult, Outcome, PointResult
+from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit
+
+
+def sweep(points: Sequence[PointResult]) -> list[SweepPoint]:
+    """The points that were measured, each with the standard error of its step time."""
+    found = []
+    for point in points:
+        rows = [s for s in point.samples if s.counted and s.step_ms is not None and s.throughput is not None]
+        if not rows or point.outcome in (Outcome.MISSING, Outcome.INVALID):
+            continue
+        steps = [s.step_ms for s in rows if s.step_ms is not None]
+        rates = [s.throughput for s in rows if s.throughput is not None]
+        accepts = [s.accept_length for s in rows if s.accept_length]
+        step = statistics.median(steps)
+        spread = statistics.stdev(steps) / len(steps) ** 0.5 if len(steps) > 1 else 0.0
+        tpot = step / statistics.median(accepts) if accepts else None
+        found.append(SweepPoint(point.concurrency, step, spread, statistics.median(rates), tpot))
+    return found
+
+
+def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | None:
+    """The fitted law, or None with fewer than two points. Experts are fitted only where they leave a degree of freedom."""
+    experts = recipe.bounds.experts if len(points) > 3 else None
+    try:
+        return fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points], experts)
+    except ScalingError:
+        return None
+
+
+def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
+    """One check a law. A run without a measured point has no physics: that is MISSING, not kept."""
+    measured = sweep(points)
+    if not measured:
+        return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
+    own = recipe.bounds
+    bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup)
+    found = consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
+    return [_as_check(finding) for finding in found]
+
+
+def as_extra(recipe: Recipe, points: Sequence[PointResult]) -> dict[str, Any] | None:
+    """The fit as the report draws it, or None where there is none."""
+    measured = sweep(points)
+    fitted = law(recipe, measured)
+    if fitted is None:
+        return None
+    ends = {"a": fitted.a_interval, "b": fitted.b_interval, "e": fitted.e_interval}
+    drawn: dict[str, Any] = {
+        "a": fitted.a,
+        "b": fitted.b,
+        "points": [{"n": p.concurrency, "step_ms": p.step_ms, "sd_ms": p.sd_ms} for p in measured],
+        "intervals": {name: list(end) for name, end in ends.items() if end is not None},
+        "laws": list(fitted.verdicts),
+    }
+    if fitted.e is not None and fitted.experts is not None:
+        drawn |= {"e": fitted.e, "experts": list(fitted.experts)}
+    if fitted.b > 0:
+        drawn["asymptote"] = fitted.asymptote
+    if fitted.residual_p is not None:
+        drawn["residual_p"] = fitted.residual_p
+    return drawn
+
+
+_NAMES = {
+    "little": "Little",
+    "standstill": "no standstill",
+    "falling": "step time does not fall",
+    "residual": "residual",
+    "bound": "bound",
+}
+
+
+def _as_check(finding: Finding) -> CheckResult:
+    where = f" C={finding.concurrency}" if finding.concurrency is not None else ""
+    broken = Outcome.REGRESSION if finding.law == "bound" else Outcome.INVALID
+    outcome = broken if finding.state == "broken" else Outcome.PASS
+    return CheckResult(name=f"law: {_NAMES[finding.law]}{where}", outcome=outcome, why=finding.why)
