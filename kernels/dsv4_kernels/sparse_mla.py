@@ -11,11 +11,11 @@ from . import layout
 from .card import CARDS, INTERPRETING, Card, CompileCase, card_for
 from .sparse_mla_kernels import decode_kernel, merge_kernel
 from .sparse_mla_table import (
-    MERGE_COLUMNS,
-    MERGE_SPLITS,
-    MERGE_WARPS,
+    MERGE,
+    MERGE_INTERPRETED,
     TABLE,
     DecodeConfig,
+    MergeConfig,
     choose,
     configurations,
     split_count,
@@ -85,7 +85,8 @@ def launch(
     extra_indices: torch.Tensor | None = None,
     extra_topk_length: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Run one given configuration and number of splits on checked arguments: for tuning and for proving each of them."""
+    """Run one given configuration and number of splits on checked arguments, as tuning and proofs of each need."""
+    merge = MERGE_INTERPRETED if INTERPRETING else MERGE
     batch, queries, heads, _ = q.shape
     rows = batch * queries
     out = torch.empty((batch, queries, heads, layout.HEAD_DIM), dtype=torch.bfloat16, device=q.device)
@@ -93,10 +94,9 @@ def launch(
     if rows == 0:
         return out, lse
     programs = rows * splits * -(-heads // config.block_h)
-    if max(programs, rows * heads * (layout.HEAD_DIM // MERGE_COLUMNS)) > MAX_PROGRAMS:
-        raise ValueError(
-            f"{rows} query rows of {heads} heads in {splits} splits exceed the {MAX_PROGRAMS} programs of a grid"
-        )
+    merge_programs = rows * -(-heads // merge.heads) * (layout.HEAD_DIM // merge.columns)
+    if max(programs, merge_programs) > MAX_PROGRAMS:
+        raise ValueError(f"{rows} rows of {heads} heads in {splits} splits exceed a grid's {MAX_PROGRAMS} programs")
     part, part_lse = out, lse
     if splits > 1:
         part = torch.empty((rows, splits, heads, layout.HEAD_DIM), dtype=torch.float32, device=q.device)
@@ -128,16 +128,20 @@ def launch(
         **flags, **_constexprs(config, splits > 1), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     if splits > 1:
-        merge_kernel[(rows * heads * (layout.HEAD_DIM // MERGE_COLUMNS),)](
+        merge_kernel[(merge_programs,)](
             part, part_lse, length, extra_length, sink, out, lse,
             heads, queries, splits, indices.shape[2], extra_index.shape[2], length.stride(0), extra_length.stride(0),
-            **flags, BLOCK_N=config.block_n, COLUMNS=MERGE_COLUMNS, BLOCK_S=MERGE_SPLITS, num_warps=MERGE_WARPS,
+            **flags, **_merge_constexprs(merge, config.block_n), num_warps=merge.num_warps,
         )  # fmt: skip
     return out, lse
 
 
 def _constexprs(config: DecodeConfig, split: bool, interpret: bool = INTERPRETING) -> dict[str, Any]:
     return {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n, "INTERPRET": interpret}
+
+
+def _merge_constexprs(merge: MergeConfig, block_n: int) -> dict[str, int]:
+    return {"BLOCK_N": block_n, "HEADS": merge.heads, "COLUMNS": merge.columns, "BLOCK_S": merge.splits}
 
 
 def _check(
@@ -176,7 +180,8 @@ def _check(
             raise TypeError(f"attn_sink is {attn_sink.dtype}; the kernel takes float32")
         if tuple(attn_sink.shape) != (heads,) or (heads > 1 and attn_sink.stride(0) != 1):
             raise ValueError(
-                f"attn_sink is {tuple(attn_sink.shape)} with strides {attn_sink.stride()}; the kernel takes [{heads}], contiguous"
+                f"attn_sink is {tuple(attn_sink.shape)} with strides {attn_sink.stride()}; "
+                f"the kernel takes [{heads}], contiguous"
             )
     given = (q, k_cache, indices, topk_length, attn_sink, extra_k_cache, extra_indices, extra_topk_length)
     devices = {tensor.device for tensor in given if tensor is not None}
@@ -232,14 +237,13 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
             "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
         }  # fmt: skip
-        tile = {"BLOCK_N": block_n, "COLUMNS": MERGE_COLUMNS, "BLOCK_S": MERGE_SPLITS}
-        constexprs = {"length_stride": 1, "extra_length_stride": 1} | _flags(True) | tile
+        constexprs = {"length_stride": 1, "extra_length_stride": 1} | _flags(True) | _merge_constexprs(MERGE, block_n)
         yield CompileCase(
             name=f"sparse_mla_merge[n={block_n}]",
             kernel=merge_kernel,
             signature=_signature(merge_kernel, pointers, constexprs),
             constexprs=constexprs,
-            num_warps=MERGE_WARPS,
+            num_warps=MERGE.num_warps,
             num_stages=3,
             aligned=tuple(pointers),
         )

@@ -97,10 +97,9 @@ def decode_kernel(
     share = _tiles_per_split(main_tiles, extra_tiles, splits)
     first = split * share
     last = tl.minimum(first + share, main_tiles + extra_tiles)
-    if SPLIT:
-        # The merge reads the splits that have tiles, and no others.
-        if first >= last:
-            return
+    # The merge reads the splits that have tiles, and no others.
+    if SPLIT and first >= last:
+        return
 
     offs_h = (program % head_tiles) * BLOCK_H + tl.arange(0, BLOCK_H)
     live_h = offs_h < heads
@@ -208,13 +207,16 @@ def merge_kernel(
     part_ptr, part_lse_ptr, length_ptr, extra_length_ptr, sink_ptr, out_ptr, lse_ptr,
     heads, queries, splits, width, extra_width, length_stride, extra_length_stride,
     HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr, HAS_EXTRA_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
-    BLOCK_N: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr,
+    BLOCK_N: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """One program: COLUMNS of the 512 output dimensions of one head of one query row, summed over splits in order."""
+    """One program: COLUMNS of the 512 output dimensions of HEADS heads of a query row, summed over splits in order."""
     program = tl.program_id(0)
-    columns = (program % (512 // COLUMNS)) * COLUMNS + tl.arange(0, COLUMNS)
-    head = program // (512 // COLUMNS) % heads
-    row = (program // (512 // COLUMNS) // heads).to(tl.int64)
+    head_tiles = tl.cdiv(heads, HEADS)
+    column_tile = program % (512 // COLUMNS)
+    columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
+    offs_h = program // (512 // COLUMNS) % head_tiles * HEADS + tl.arange(0, HEADS)
+    live_h = offs_h < heads
+    row = (program // (512 // COLUMNS) // head_tiles).to(tl.int64)
     request = row // queries
     query = row % queries
     length = _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH)
@@ -226,27 +228,28 @@ def merge_kernel(
     share = tl.maximum(_tiles_per_split(main_tiles, extra_tiles, splits), 1)
     used = tl.cdiv(main_tiles + extra_tiles, share)
 
-    peak = tl.full([], float("-inf"), tl.float32)
-    total = tl.zeros([], tl.float32)
-    acc = tl.zeros([COLUMNS], tl.float32)
+    peak = tl.full([HEADS], float("-inf"), tl.float32)
+    total = tl.zeros([HEADS], tl.float32)
+    acc = tl.zeros([HEADS, COLUMNS], tl.float32)
     for start in tl.range(0, used, BLOCK_S):
         parts = start + tl.arange(0, BLOCK_S)
-        at = (row * splits + parts) * heads + head
-        live = parts < used
+        at = (row * splits + parts[:, None]) * heads + offs_h[None, :]
+        live = (parts < used)[:, None] & live_h[None, :]
         lse = tl.load(part_lse_ptr + at, mask=live, other=float("-inf"))
-        values = tl.load(part_ptr + at[:, None] * 512 + columns[None, :], mask=live[:, None], other=0.0)
+        values = tl.load(part_ptr + at[:, :, None] * 512 + columns[None, None, :], mask=live[:, :, None], other=0.0)
         new_peak = tl.maximum(peak, tl.max(lse, 0))
         safe = tl.where(new_peak == float("-inf"), 0.0, new_peak)
         alpha = tl.exp2(peak - safe)
-        weight = tl.exp2(lse - safe)
+        weight = tl.exp2(lse - safe[None, :])
         total = total * alpha + tl.sum(weight, 0)
-        acc = acc * alpha + tl.sum(values * weight[:, None], 0)
+        acc = acc * alpha[:, None] + tl.sum(values * weight[:, :, None], 0)
         peak = new_peak
 
-    sink = tl.full([], float("-inf"), tl.float32)
+    sink = tl.full([HEADS], float("-inf"), tl.float32)
     if HAS_SINK:
-        sink = tl.load(sink_ptr + head)
+        sink = tl.load(sink_ptr + offs_h, mask=live_h, other=0.0)
     factor = _sink_weight(peak, total, sink)
-    tl.store(out_ptr + (row * heads + head) * 512 + columns, (acc * factor).to(tl.bfloat16))
-    if program % (512 // COLUMNS) == 0:
-        tl.store(lse_ptr + (request * heads + head) * queries + query, (peak + tl.log2(total)) * LN2)
+    out_at = out_ptr + (row * heads + offs_h)[:, None] * 512 + columns[None, :]
+    tl.store(out_at, (acc * factor[:, None]).to(tl.bfloat16), mask=live_h[:, None])
+    lse_at = lse_ptr + (request * heads + offs_h) * queries + query
+    tl.store(lse_at, (peak + tl.log2(total)) * LN2, mask=live_h & (column_tile == 0))

@@ -42,10 +42,20 @@ TABLE: dict[str, tuple[Rule, ...]] = {
     ),
 }  # fmt: skip
 
-# The merge of splits: output dimensions a program sums and splits it reads at a time.
-MERGE_COLUMNS = 128
-MERGE_SPLITS = 16
-MERGE_WARPS = 4
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """The merge of splits: heads and output dimensions a program, splits it reads at a time, warps."""
+
+    heads: int
+    columns: int
+    splits: int
+    num_warps: int
+
+
+MERGE = MergeConfig(heads=1, columns=128, splits=16, num_warps=4)
+# The interpreter pays by the program and not by the element.
+MERGE_INTERPRETED = MergeConfig(heads=16, columns=512, splits=4, num_warps=4)
 
 
 def choose(card: str, rows: int, heads: int) -> Rule:

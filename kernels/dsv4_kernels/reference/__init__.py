@@ -16,7 +16,7 @@ _MODULES = {
     "hc_prenorm": "hyper_connection",
 }
 
-__all__ = ["hc_prenorm", "paged_mqa_logits", "sparse_mla_decode", "sparse_mla_decode_rounded", "topk_transform"]  # noqa: F822
+__all__ = ["hc_prenorm", "paged_mqa_logits", "sparse_mla_decode", "sparse_mla_decode_rounded", "topk_transform"]
 
 
 def __getattr__(name: str) -> Any:
