@@ -1,8 +1,8 @@
 """Indexer logits over the paged FP8 cache, with work that follows each row's real length.
 
-A fixed grid of programs shares out the tiles that exist: every program adds up the rows' tile counts itself and takes an
-equal, contiguous share. The grid depends on the card and the number of rows alone, so a captured CUDA graph stays right
-when lengths grow, and nothing grows with `max_seq_len`.
+A fixed grid of programs shares out the tiles that exist: every program adds up the rows' tile counts itself and takes
+an equal, contiguous share. The grid depends on the card and the number of rows alone, so a captured CUDA graph stays
+right when lengths grow, and nothing grows with `max_seq_len`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
-from .card import CARDS, INTERPRETING, Card, CompileCase, card_for
+from .card import INTERPRETING, Card, CompileCase, card_for
 from .indexer_table import ROW_BLOCKS, TABLE, IndexerConfig, choose, row_block
 
 HEADS, HEAD_DIM, PAGE = 64, 128, 64
@@ -44,7 +44,7 @@ def _logits_kernel(
         last_row = tl.sum((ends < last).to(tl.int32), 0)
         heads = tl.arange(0, HEADS)
         dims = tl.arange(0, HEAD_DIM)
-        for step in range(0, last_row - first_row + 1):
+        for step in range(last_row - first_row + 1):
             row = first_row + step
             length = tl.sum(tl.where(row_ids == row, lengths, 0), 0)
             row_end = tl.sum(tl.where(row_ids == row, ends, 0), 0)
@@ -100,11 +100,11 @@ def paged_mqa_logits(
     max_seq_len: int,
     clean_logits: bool = False,
 ) -> torch.Tensor:
-    """Score every cached compressed token of each query row: logits[b, t] = scale[t] * sum_h w[b, h] * relu(q[b, h] . k[t]).
+    """Score each query row's compressed tokens: logits[b, t] = scale[t] * sum_h w[b, h] * relu(q[b, h] . k[t]).
 
     q          [B, 1, 64, 128] float8_e4m3fn, each row's 64*128 values contiguous
-    kv_cache   [pages, 64, 1, 132] uint8 or float8_e4m3fn; a page holds 64*128 fp8 values, then 64 fp32 scales; stride(0)
-               may exceed 64*132 (a multiple of 4) and the cache may pass 2**31 bytes
+    kv_cache   [pages, 64, 1, 132] uint8 or float8_e4m3fn; a page holds 64*128 fp8 values, then 64 fp32 scales;
+               stride(0) may exceed 64*132 (a multiple of 4; of 16 to be fast) and the cache may pass 2**31 bytes
     weights    [B, 64] float32, rows contiguous
     seq_lens   [B] or [B, 1] int32, compressed tokens; negative counts as 0, and no more is scored than max_seq_len or
                than the page table has entries for
@@ -142,7 +142,7 @@ def _launch(
     card: Card, sms: int, q, keys, scales, weights, lengths, page_table, out, readable: int, config=None
 ) -> None:
     rows = q.shape[0]
-    config = config or choose(card.name, rows)
+    config = config or choose(card.table, rows)
     _logits_kernel[(sms * config.ctas_per_sm,)](
         q, keys, scales, weights, lengths, page_table, out,
         rows, readable, q.stride(0), keys.stride(0), scales.stride(0), weights.stride(0), lengths.stride(0),
@@ -246,6 +246,3 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         num_stages=3,
         aligned=tuple(clean_pointers),
     )
-
-
-assert {card.name for card in CARDS} == set(TABLE)

@@ -24,6 +24,11 @@ TABLE: dict[str, tuple[IndexerConfig, ...]] = {
         IndexerConfig(max_rows=8, tile=64, num_warps=4, num_stages=3, ctas_per_sm=4),
         IndexerConfig(max_rows=ROW_BLOCKS[-1], tile=128, num_warps=4, num_stages=3, ctas_per_sm=4),
     ),
+    # Under the interpreter a program costs tens of milliseconds: few of them.
+    "interpreter": (
+        IndexerConfig(max_rows=4, tile=64, num_warps=4, num_stages=2, ctas_per_sm=2),
+        IndexerConfig(max_rows=ROW_BLOCKS[-1], tile=128, num_warps=4, num_stages=2, ctas_per_sm=1),
+    ),
     "sm_120": (
         IndexerConfig(max_rows=8, tile=64, num_warps=4, num_stages=3, ctas_per_sm=2),
         IndexerConfig(max_rows=ROW_BLOCKS[-1], tile=128, num_warps=4, num_stages=3, ctas_per_sm=1),

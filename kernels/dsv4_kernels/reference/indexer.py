@@ -12,7 +12,7 @@ CHUNK = 4096
 
 
 def read_tokens(kv_cache: torch.Tensor, pages: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the keys [n*64, 128] float32, not yet scaled, and the scales [n*64] float32 of page numbers `pages` [n]."""
+    """Return the unscaled keys [n*64, 128] and the scales [n*64], both float32, of page numbers `pages` [n]."""
     raw = kv_cache.view(torch.uint8)[pages.long()].reshape(len(pages), PAGE * (HEAD_DIM + 4))
     keys = raw[:, : PAGE * HEAD_DIM].contiguous().view(torch.float8_e4m3fn).float()
     scales = raw[:, PAGE * HEAD_DIM :].contiguous().view(torch.float32)
