@@ -28,7 +28,7 @@ class Card:
 
     @property
     def table(self) -> str:
-        """The key of a launch's entries in the tuning tables: the card's name, or "interpreter" under the interpreter."""
+        """The key of a launch's entries in the tuning tables: "interpreter" under the interpreter, else the name."""
         return "interpreter" if INTERPRETING else self.name
 
 
@@ -78,8 +78,8 @@ def _cuda_card(index: int) -> tuple[Card, int]:
 def card_for(device: torch.device) -> tuple[Card, int]:
     """Return the card of `device` and the number of multiprocessors to spread work over.
 
-    Under Triton's interpreter (TRITON_INTERPRET=1) a CPU device passes for sm_90 with 3 multiprocessors, so that work is
-    split unevenly there too. Raises UnsupportedDevice for a CPU without the interpreter and for an unlisted GPU.
+    Under Triton's interpreter (TRITON_INTERPRET=1) a CPU device passes for sm_90 with 3 multiprocessors, so that work
+    is split unevenly there too. Raises UnsupportedDevice for a CPU without the interpreter and for an unlisted GPU.
     """
     if device.type == "cuda":
         return _cuda_card(device.index if device.index is not None else torch.cuda.current_device())
