@@ -140,8 +140,9 @@ def _constexprs(config: DecodeConfig, split: bool, interpret: bool = INTERPRETIN
     return {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n, "INTERPRET": interpret}
 
 
-def _merge_constexprs(merge: MergeConfig, block_n: int) -> dict[str, int]:
-    return {"BLOCK_N": block_n, "HEADS": merge.heads, "COLUMNS": merge.columns, "BLOCK_S": merge.splits}
+def _merge_constexprs(merge: MergeConfig, block_n: int, interpret: bool = INTERPRETING) -> dict[str, Any]:
+    tile = {"BLOCK_N": block_n, "HEADS": merge.heads, "COLUMNS": merge.columns, "BLOCK_S": merge.splits}
+    return tile | {"INTERPRET": interpret}
 
 
 def _check(
@@ -237,7 +238,8 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
             "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
         }  # fmt: skip
-        constexprs = {"length_stride": 1, "extra_length_stride": 1} | _flags(True) | _merge_constexprs(MERGE, block_n)
+        units = {"length_stride": 1, "extra_length_stride": 1}
+        constexprs = units | _flags(True) | _merge_constexprs(MERGE, block_n, interpret=False)
         yield CompileCase(
             name=f"sparse_mla_merge[n={block_n}]",
             kernel=merge_kernel,

@@ -54,8 +54,18 @@ def _dequantise(
 
 
 @triton.jit
-def _sink_weight(peak, total, sink):
-    """Factor that turns a sum weighted relative to ``peak`` (base 2) into the output, the sink in its denominator.
+def _round(values, KIND: tl.constexpr, INTERPRET: tl.constexpr):
+    """fp32 to bf16, to nearest even; the interpreter (triton 3.8) cuts the low bits off instead, so it is helped."""
+    if INTERPRET and KIND == tl.bfloat16:
+        bits = values.to(tl.int32, bitcast=True)
+        nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
+        values = tl.where(values == values, nearest.to(tl.float32, bitcast=True), values)
+    return values.to(KIND)
+
+
+@triton.jit
+def _tokens_share(peak, total, sink):
+    """Share of the softmax that is the tokens' and not the sink's: total*2**peak against exp(sink), 0 to 1.
 
     No intermediate overflows whatever the sink: a row without tokens and a sink of +inf both give 0.
     """
@@ -63,9 +73,9 @@ def _sink_weight(peak, total, sink):
     highest = tl.maximum(peak, sink2)
     finite = (highest > float("-inf")) & (highest < float("inf"))
     safe = tl.where(finite, highest, 0.0)
-    own = tl.where(peak > float("-inf"), tl.exp2(peak - safe), 0.0)
-    denominator = total * own + tl.exp2(sink2 - safe)
-    return tl.where((total > 0.0) & (sink2 < float("inf")), own / denominator, 0.0)
+    tokens = tl.where(peak > float("-inf"), total * tl.exp2(peak - safe), 0.0)
+    share = tokens / (tokens + tl.exp2(sink2 - safe))
+    return tl.where((total == 0.0) | (sink2 == float("inf")), 0.0, share)
 
 
 @triton.jit
@@ -81,7 +91,7 @@ def decode_kernel(
     SPLIT: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """One program: one head tile of one query row over one split of its tokens."""
-    head_tiles = tl.cdiv(heads, BLOCK_H)
+    head_tiles = (heads + BLOCK_H - 1) // BLOCK_H
     program = tl.program_id(0)
     split = (program // head_tiles) % splits
     row = (program // head_tiles // splits).to(tl.int64)
@@ -89,11 +99,11 @@ def decode_kernel(
     query = row % queries
 
     length = _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH)
-    main_tiles = tl.cdiv(length, BLOCK_N)
+    main_tiles = (length + BLOCK_N - 1) // BLOCK_N
     extra_length = 0
     if HAS_EXTRA:
         extra_length = _attended_length(extra_length_ptr, extra_length_stride, request, extra_width, HAS_EXTRA_LENGTH)
-    extra_tiles = tl.cdiv(extra_length, BLOCK_N)
+    extra_tiles = (extra_length + BLOCK_N - 1) // BLOCK_N
     share = _tiles_per_split(main_tiles, extra_tiles, splits)
     first = split * share
     last = tl.minimum(first + share, main_tiles + extra_tiles)
@@ -115,11 +125,12 @@ def decode_kernel(
         q0, q1, q2, q3 = q0.to(tl.float32), q1.to(tl.float32), q2.to(tl.float32), q3.to(tl.float32)
 
     peak = tl.full([BLOCK_H], float("-inf"), tl.float32)
-    total = tl.zeros([BLOCK_H], tl.float32)
-    acc0 = tl.zeros([BLOCK_H, 256], tl.float32)
-    acc1 = tl.zeros([BLOCK_H, 128], tl.float32)
-    acc2 = tl.zeros([BLOCK_H, 64], tl.float32)
-    acc3 = tl.zeros([BLOCK_H, 64], tl.float32)
+    total = tl.full([BLOCK_H], 0.0, tl.float32)
+    rounded_total = tl.full([BLOCK_H], 0.0, tl.float32)
+    acc0 = tl.full([BLOCK_H, 256], 0.0, tl.float32)
+    acc1 = tl.full([BLOCK_H, 128], 0.0, tl.float32)
+    acc2 = tl.full([BLOCK_H, 64], 0.0, tl.float32)
+    acc3 = tl.full([BLOCK_H, 64], 0.0, tl.float32)
 
     offs_n = tl.arange(0, BLOCK_N)
     index_row = index_ptr + request * index_stride_b + query * index_stride_s
@@ -167,23 +178,26 @@ def decode_kernel(
         score = tl.dot(q2, tl.trans(k2), score)
         score = tl.dot(q3, tl.trans(k3), score)
         score = tl.where(live[None, :], score * scale_log2, float("-inf"))
-        new_peak = tl.maximum(peak, tl.max(score, 1))
-        # Until a row has met a token its peak is -inf, and -inf - -inf is NaN.
+        # Weights are relative to a whole power of two, so that their rounding to bf16 depends neither on the order of
+        # tiles nor on the number of splits. Until a row has met a token its peak is -inf, and -inf - -inf is NaN.
+        new_peak = tl.maximum(peak, tl.ceil(tl.max(score, 1)))
         safe = tl.where(new_peak == float("-inf"), 0.0, new_peak)
         weight = tl.exp2(score - safe[:, None])
         alpha = tl.exp2(peak - safe)
         total = total * alpha + tl.sum(weight, 1)
         peak = new_peak
-        rounded = weight.to(tl.bfloat16)
+        rounded = _round(weight, tl.bfloat16, INTERPRET)
         if INTERPRET:
             rounded = rounded.to(tl.float32)
+        # The output is divided by the sum of the weights as rounded, so that a common rounding error cancels.
+        rounded_total = rounded_total * alpha + tl.sum(rounded.to(tl.float32), 1)
         acc0 = tl.dot(rounded, k0, acc0 * alpha[:, None])
         acc1 = tl.dot(rounded, k1, acc1 * alpha[:, None])
         acc2 = tl.dot(rounded, k2, acc2 * alpha[:, None])
         acc3 = tl.dot(rounded, k3, acc3 * alpha[:, None])
 
     if SPLIT:
-        factor = tl.where(total > 0.0, 1.0 / total, 0.0)
+        share = tl.full([BLOCK_H], 1.0, tl.float32)
         part = (row * splits + split) * heads + offs_h
         at = part_ptr + part[:, None] * 512
         tl.store(part_lse_ptr + part, peak + tl.log2(total), mask=live_h)
@@ -191,15 +205,16 @@ def decode_kernel(
         sink = tl.full([BLOCK_H], float("-inf"), tl.float32)
         if HAS_SINK:
             sink = tl.load(sink_ptr + offs_h, mask=live_h, other=0.0)
-        factor = _sink_weight(peak, total, sink)
+        share = _tokens_share(peak, total, sink)
         at = out_ptr + (row * heads + offs_h)[:, None] * 512
         lse = (peak + tl.log2(total)) * LN2
         tl.store(lse_ptr + (request * heads + offs_h) * queries + query, lse, mask=live_h)
-    kind = at.dtype.element_ty
-    tl.store(at + d256[None, :], (acc0 * factor[:, None]).to(kind), mask=live_h[:, None])
-    tl.store(at + (256 + d128)[None, :], (acc1 * factor[:, None]).to(kind), mask=live_h[:, None])
-    tl.store(at + (384 + d64)[None, :], (acc2 * factor[:, None]).to(kind), mask=live_h[:, None])
-    tl.store(at + (448 + d64)[None, :], (acc3 * factor[:, None]).to(kind), mask=live_h[:, None])
+    factor = share / tl.where(rounded_total == 0.0, 1.0, rounded_total)
+    kind: tl.constexpr = at.dtype.element_ty
+    tl.store(at + d256[None, :], _round(acc0 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (256 + d128)[None, :], _round(acc1 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (384 + d64)[None, :], _round(acc2 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (448 + d64)[None, :], _round(acc3 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
 
 
 @triton.jit
@@ -207,11 +222,11 @@ def merge_kernel(
     part_ptr, part_lse_ptr, length_ptr, extra_length_ptr, sink_ptr, out_ptr, lse_ptr,
     heads, queries, splits, width, extra_width, length_stride, extra_length_stride,
     HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr, HAS_EXTRA_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
-    BLOCK_N: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr,
+    BLOCK_N: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """One program: COLUMNS of the 512 output dimensions of HEADS heads of a query row, summed over splits in order."""
     program = tl.program_id(0)
-    head_tiles = tl.cdiv(heads, HEADS)
+    head_tiles = (heads + HEADS - 1) // HEADS
     column_tile = program % (512 // COLUMNS)
     columns = column_tile * COLUMNS + tl.arange(0, COLUMNS)
     offs_h = program // (512 // COLUMNS) % head_tiles * HEADS + tl.arange(0, HEADS)
@@ -220,17 +235,17 @@ def merge_kernel(
     request = row // queries
     query = row % queries
     length = _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH)
-    main_tiles = tl.cdiv(length, BLOCK_N)
+    main_tiles = (length + BLOCK_N - 1) // BLOCK_N
     extra_tiles = 0
     if HAS_EXTRA:
         extra_length = _attended_length(extra_length_ptr, extra_length_stride, request, extra_width, HAS_EXTRA_LENGTH)
-        extra_tiles = tl.cdiv(extra_length, BLOCK_N)
+        extra_tiles = (extra_length + BLOCK_N - 1) // BLOCK_N
     share = tl.maximum(_tiles_per_split(main_tiles, extra_tiles, splits), 1)
-    used = tl.cdiv(main_tiles + extra_tiles, share)
+    used = (main_tiles + extra_tiles + share - 1) // share
 
     peak = tl.full([HEADS], float("-inf"), tl.float32)
-    total = tl.zeros([HEADS], tl.float32)
-    acc = tl.zeros([HEADS, COLUMNS], tl.float32)
+    total = tl.full([HEADS], 0.0, tl.float32)
+    acc = tl.full([HEADS, COLUMNS], 0.0, tl.float32)
     for start in tl.range(0, used, BLOCK_S):
         parts = start + tl.arange(0, BLOCK_S)
         at = (row * splits + parts[:, None]) * heads + offs_h[None, :]
@@ -248,8 +263,8 @@ def merge_kernel(
     sink = tl.full([HEADS], float("-inf"), tl.float32)
     if HAS_SINK:
         sink = tl.load(sink_ptr + offs_h, mask=live_h, other=0.0)
-    factor = _sink_weight(peak, total, sink)
+    factor = _tokens_share(peak, total, sink) / tl.where(total == 0.0, 1.0, total)
     out_at = out_ptr + (row * heads + offs_h)[:, None] * 512 + columns[None, :]
-    tl.store(out_at, (acc * factor[:, None]).to(tl.bfloat16), mask=live_h[:, None])
+    tl.store(out_at, _round(acc * factor[:, None], tl.bfloat16, INTERPRET), mask=live_h[:, None])
     lse_at = lse_ptr + (request * heads + offs_h) * queries + query
     tl.store(lse_at, (peak + tl.log2(total)) * LN2, mask=live_h & (column_tile == 0))

@@ -12,12 +12,14 @@ of attended tokens are read: what the rest of the cache holds, NaN included, can
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
 
 from dsv4_kernels import layout
 
+LN2 = math.log(2)
 CHUNK = 4096  # tokens dequantised at a time: 16 MiB in fp64
 
 
@@ -58,8 +60,8 @@ def sparse_mla_decode_rounded(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The oracle that rounds keys and softmax weights to bf16, as tensor cores are fed, and the output to bf16.
 
-    Weights are rounded relative to the row's largest score; the kernel rounds them relative to the largest so far, so
-    that single weights may differ by one bf16 step. Returns out [B, S, H, head_dim_v] bf16 and lse [B, H, S] fp32.
+    Weights are rounded relative to a power of two, as in the kernel: which one does not matter to a rounding, so that
+    neither tiles nor splits show; the output is divided by their rounded sum, lse is of the exact one. Returns out [B, S, H, head_dim_v] bf16 and lse [B, H, S] fp32.
     """
     return _decode(
         _bf16_keys, _bf16_weights, torch.bfloat16, q, k_cache, indices, topk_length, attn_sink, head_dim_v,
@@ -110,7 +112,8 @@ def _decode(
                 continue
             query = q[b, s].double()
             scores = torch.cat([softmax_scale * (query @ round_keys(k).T) for k in _chunks(parts)], dim=1)
-            peak = scores.amax(dim=1, keepdim=True)
+            # The smallest power of two that is no less than the largest exp(score): any common factor would do.
+            peak = torch.ceil(scores.amax(dim=1, keepdim=True) / LN2) * LN2
             weights = torch.exp(scores - peak)
             total = weights.sum(dim=1)
             weights = round_weights(weights)
@@ -119,10 +122,8 @@ def _decode(
             for k in _chunks(parts):
                 summed += weights[:, at : at + len(k)] @ round_keys(k)[:, :head_dim_v]
                 at += len(k)
-            denominator = total
-            if attn_sink is not None:
-                denominator = total + torch.exp(attn_sink.double() - peak[:, 0])
-            out[b, s] = (summed / denominator[:, None]).to(out_dtype)
+            sink = torch.zeros_like(total) if attn_sink is None else torch.exp(attn_sink.double() - peak[:, 0])
+            out[b, s] = (summed / (weights.sum(dim=1) * (1 + sink / total))[:, None]).to(out_dtype)
             lse[b, :, s] = (peak[:, 0] + torch.log(total)).float()
     return out, lse
 
