@@ -56,7 +56,7 @@ def _dequantise(
 @triton.jit
 def _round(values, KIND: tl.constexpr, INTERPRET: tl.constexpr):
     """fp32 to bf16, to nearest even; the interpreter (triton 3.8) cuts the low bits off instead, so it is helped."""
-    if INTERPRET and KIND == tl.bfloat16:
+    if INTERPRET and KIND == tl.bfloat16:  # noqa: SIM300
         bits = values.to(tl.int32, bitcast=True)
         nearest = (bits + 0x7FFF + ((bits >> 16) & 1)) & -65536
         values = tl.where(values == values, nearest.to(tl.float32, bitcast=True), values)

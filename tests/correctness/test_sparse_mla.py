@@ -80,7 +80,7 @@ def test_every_slot_of_a_page_is_found(page_size: int, device: torch.device) -> 
 
 @pytest.mark.field_case("K16")
 def test_every_scale_byte_counts_for_its_own_group_alone(device: torch.device) -> None:
-    """A different scale for each group of a token, a single request of a single row; below 2**-115 values are subnormal."""
+    """A different scale for each group, a single request of a single row; below 2**-115 values are subnormal."""
     main = Source(page_size=64, pages=1, topk=1, lengths=None)
     base = build(DecodeCase(batch=1, queries=1, heads=1, main=main, sink="none"), device)
     for first in (12, 60, 96, 121, 130, 180):

@@ -61,7 +61,8 @@ def sparse_mla_decode_rounded(
     """The oracle that rounds keys and softmax weights to bf16, as tensor cores are fed, and the output to bf16.
 
     Weights are rounded relative to a power of two, as in the kernel: which one does not matter to a rounding, so that
-    neither tiles nor splits show; the output is divided by their rounded sum, lse is of the exact one. Returns out [B, S, H, head_dim_v] bf16 and lse [B, H, S] fp32.
+    neither tiles nor splits show. The output is divided by their sum as rounded, lse is that of the exact sum. Returns
+    out [B, S, H, head_dim_v] bf16 and lse [B, H, S] fp32.
     """
     return _decode(
         _bf16_keys, _bf16_weights, torch.bfloat16, q, k_cache, indices, topk_length, attn_sink, head_dim_v,

@@ -1,1 +1,1 @@
-"""What the kernel tests share: cases and their generation, comparison with bounds, compilation for cards not present."""
+"""What the kernel tests share: cases and their generation, comparison with bounds, compilation for absent cards."""

@@ -1,7 +1,7 @@
 """Sparse-MLA decode inputs from a frozen description: poison comes with generation, so that no test can forget it.
 
-Only tokens that a row attends to are written to a cache; every other byte, padding and slot 0 included, is poison. Lanes
-past a row's length hold garbage that would be a legal index, and memory between the elements of a strided tensor NaN.
+Only tokens that a row attends to are written to a cache; every other byte, padding and slot 0 included, is poison.
+Lanes past a row's length hold garbage that would be a legal index, and memory between a strided tensor's elements NaN.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-
 from dsv4_kernels import layout
 
-# 0xFF is NaN as fp8, as bf16 and as ue8m0; 0x7F is NaN as fp8 and 3.4e38 as bf16 under a scale of 1, so that a leak shows
-# even where NaN would be masked.
+# 0xFF is NaN as fp8, as bf16 and as ue8m0; 0x7F is NaN as fp8 and 3.4e38 as bf16 under a scale of 1, so that a leak
+# shows even where NaN would be masked.
 POISONS = (0xFF, 0x7F)
 SINKS = ("none", "zero", "normal", "large", "-large", "+inf", "-inf", "huge", "mixed")
 
@@ -161,7 +160,7 @@ def make_sink(kind: str, heads: int, rng: torch.Generator, device: torch.device 
 
 @contextmanager
 def poisoned_memory() -> Iterator[None]:
-    """Inside, ``torch.empty`` returns NaN (floats) or the largest value (integers): outputs and scratch start poisoned."""
+    """Inside, ``torch.empty`` returns NaN (or the largest integer): outputs and scratch start poisoned."""
     deterministic = torch.are_deterministic_algorithms_enabled()
     fill = torch.utils.deterministic.fill_uninitialized_memory
     torch.use_deterministic_algorithms(True)

@@ -6,13 +6,13 @@ import torch
 
 # 1 - cosine of a whole output: the bound of FlashMLA's and DeepGEMM's tests.
 COSINE_BOUND = 5e-6
-# The same of one row of 512 values. bf16 rounds by 2**-8 of a value at most. Rounded weights do worst with two tokens of
-# equal weight, rounded apart: 2**-8 of the output, so 2**-16/2 = 7.6e-6; the output's own rounding adds 2**-16/6 at most.
+# The same of one row of 512 values. bf16 rounds by 2**-8 of a value at most. Rounded weights do worst with two tokens
+# of equal weight, rounded apart: 2**-8 of the output, so 2**-16/2 = 7.6e-6; the output's own rounding adds 2**-16/6.
 ROW_COSINE_BOUND = 1.1e-5
 # FlashMLA's relative bound: two bf16 steps of the output.
 RELATIVE_BOUND = 2.01 / 128
-# Where an output value cancels, what is left is the weights' rounding: rms 2**-8/sqrt(3) of the row's rms value at most;
-# the largest of 1e6 normal errors is 5 of those, this is 7.
+# Where an output value cancels, what is left is the weights' rounding: rms 2**-8/sqrt(3) of the row's rms value at
+# most; the largest of 1e6 normal errors is 5 of those, this is 7.
 ABSOLUTE_BOUND = 2**-6
 # FlashMLA's bound on lse, which is for scores of a few units; larger scores add fp32 (and tensor-core accumulation)
 # rounding of a product of norms |q||k|, of which 2**-21 is four steps.
@@ -33,7 +33,7 @@ def cosine_difference(actual: torch.Tensor, expected: torch.Tensor) -> torch.Ten
 def assert_decode_close(
     actual: tuple[torch.Tensor, torch.Tensor], expected: tuple[torch.Tensor, torch.Tensor], score_magnitude: float
 ) -> None:
-    """Compare (out [B, S, H, D], lse [B, H, S]) with an oracle's: NaN nowhere, empty rows exact, the rest within bounds."""
+    """Compare (out [B, S, H, D], lse [B, H, S]) with an oracle's: no NaN, empty rows exact, the rest within bounds."""
     out, lse = actual
     expected_out, expected_lse = expected
     assert out.shape == expected_out.shape, f"out is {tuple(out.shape)}, the oracle's {tuple(expected_out.shape)}"

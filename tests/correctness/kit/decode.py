@@ -1,4 +1,4 @@
-"""Running the sparse-MLA decode in tests: always on poisoned memory, with a chosen configuration or the launcher's own."""
+"""Running the sparse-MLA decode in tests: on poisoned memory, with a chosen configuration or the launcher's own."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from dsv4_kernels import reference, sparse_mla, sparse_mla_decode
 from dsv4_kernels.card import CARDS, INTERPRETING, card_for
 from dsv4_kernels.sparse_mla_table import DecodeConfig, configurations
+
 from kit.cache import DecodeInputs, poisoned_memory
 from kit.compare import assert_decode_close
 

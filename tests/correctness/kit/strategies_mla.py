@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import strategies as st
+
 from kit.cache import POISONS, SINKS, DecodeCase, Source
 
 STRIDED = ("q", "indices", "topk_length", "extra_indices", "extra_topk_length")
@@ -13,7 +14,7 @@ PAGES = (1, 2, 3, 53, 61, 69)
 
 
 def edges(limit: int) -> list[int]:
-    """Lengths where loops, tiles, pages and compression change: around 0, 16, 32, 64, 128, 256, 512 and residues mod 4."""
+    """Lengths where loops, tiles, pages and compression change: around 0, 16, 32 ... 512, residues mod 4."""
     near = {edge + step for edge in (0, 4, 16, 32, 64, 128, 256, 512, limit) for step in (-1, 0, 1, 2, 3)}
     return sorted(length for length in near | {-4, limit + 7} if length <= limit + 7)
 
