@@ -224,7 +224,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             if block // 8 > config.max_rows:
                 continue
             for name, aligned in (("aligned", (*pointers, *strides)), ("odd", (*pointers, "q_stride"))):
-                constexprs = _constexprs(config, block, interpret=False)
+                constexprs = {"length_stride": 1, **_constexprs(config, block, interpret=False)}
                 yield CompileCase(
                     name=f"indexer[tile={config.tile},warps={config.num_warps},rows<={block},{name}]",
                     kernel=_logits_kernel,
