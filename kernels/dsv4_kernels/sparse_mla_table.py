@@ -1,0 +1,83 @@
+"""The sparse-MLA decode's tuned configurations: data alone, one list a card, chosen by query rows and heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DecodeConfig:
+    """One tiling: heads a program, tokens a step, warps, software-pipeline stages of the token loop."""
+
+    block_h: int
+    block_n: int
+    num_warps: int
+    num_stages: int
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Serves up to ``max_rows`` query rows (B*S) of up to ``max_heads`` heads (None: any number).
+
+    The launch aims at ``programs_per_sm`` programs a multiprocessor: fewer rows get more splits, up to ``max_splits``.
+    """
+
+    max_rows: int | None
+    max_heads: int | None
+    config: DecodeConfig
+    programs_per_sm: float = 1.0
+    max_splits: int = 64
+
+
+# The first rule that fits is taken; the last of each card fits everything.
+TABLE: dict[str, tuple[Rule, ...]] = {
+    "sm_90": (
+        Rule(None, 16, DecodeConfig(block_h=16, block_n=32, num_warps=4, num_stages=3), programs_per_sm=2.0),
+        Rule(None, 32, DecodeConfig(block_h=32, block_n=64, num_warps=4, num_stages=2), programs_per_sm=1.0),
+        Rule(4, None, DecodeConfig(block_h=32, block_n=32, num_warps=4, num_stages=2), programs_per_sm=1.0),
+        Rule(None, None, DecodeConfig(block_h=64, block_n=64, num_warps=8, num_stages=2), programs_per_sm=1.0),
+    ),
+    "sm_120": (
+        Rule(None, None, DecodeConfig(block_h=16, block_n=32, num_warps=4, num_stages=2), programs_per_sm=1.0),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MergeConfig:
+    """The merge of splits: heads and output dimensions a program, splits it reads at a time, warps."""
+
+    heads: int
+    columns: int
+    splits: int
+    num_warps: int
+
+
+MERGE = MergeConfig(heads=1, columns=128, splits=16, num_warps=4)
+# The interpreter pays by the program and not by the element.
+MERGE_INTERPRETED = MergeConfig(heads=16, columns=512, splits=4, num_warps=4)
+
+
+def choose(card: str, rows: int, heads: int) -> Rule:
+    """Return the first rule of ``card`` that serves ``rows`` query rows of ``heads`` heads."""
+    return next(
+        rule
+        for rule in TABLE[card]
+        if (rule.max_rows is None or rows <= rule.max_rows) and (rule.max_heads is None or heads <= rule.max_heads)
+    )
+
+
+def split_count(rule: Rule, rows: int, heads: int, capacity: int, sms: int) -> int:
+    """Splits of each row: enough programs to fill ``sms`` multiprocessors, no more than ``capacity`` tokens have tiles.
+
+    Depends on shapes alone, so that a captured graph stays right when lengths change.
+    """
+    tiles = max(1, -(-capacity // rule.config.block_n))
+    programs = rows * -(-heads // rule.config.block_h)
+    wanted = int(sms * rule.programs_per_sm) // max(programs, 1)
+    return max(1, min(wanted, tiles, rule.max_splits))
+
+
+def configurations(card: str) -> tuple[DecodeConfig, ...]:
+    """Every configuration that a launch on ``card`` can choose, once."""
+    return tuple(dict.fromkeys(rule.config for rule in TABLE[card]))

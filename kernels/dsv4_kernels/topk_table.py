@@ -1,0 +1,49 @@
+"""The top-k kernels' tuned configurations: data alone, one list a card, chosen by k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TopKConfig:
+    """`max_k`: the largest k it serves. Rows up to `direct` entries long are selected from without narrowing.
+
+    Longer ones are narrowed by `splits` programs, each of which takes the maxima of `groups` groups and has room for
+    `above_room` candidates above the floor and `tie_room` equal to it.
+    """
+
+    max_k: int
+    direct: int
+    splits: int
+    groups: int
+    tie_room: int
+    narrow_warps: int
+    select_warps: int
+
+    @property
+    def above_room(self) -> int:
+        return self.direct // self.splits
+
+
+_ALL = (
+    TopKConfig(max_k=512, direct=4096, splits=16, groups=128, tie_room=128, narrow_warps=8, select_warps=8),
+    TopKConfig(max_k=2048, direct=8192, splits=16, groups=256, tie_room=256, narrow_warps=8, select_warps=16),
+)
+TABLE: dict[str, tuple[TopKConfig, ...]] = {
+    "sm_90": _ALL,
+    "sm_120": _ALL,
+    # Under the interpreter a program costs tens of milliseconds: few of them, and narrowing of short rows already.
+    "interpreter": (
+        TopKConfig(max_k=512, direct=1024, splits=4, groups=256, tie_room=256, narrow_warps=4, select_warps=4),
+        *_ALL[1:],
+    ),
+}
+
+
+def choose(card: str, topk: int) -> TopKConfig:
+    """Return the first configuration of `card` that serves `topk`; raise ValueError if there is none."""
+    for config in TABLE[card]:
+        if 1 <= topk <= config.max_k:
+            return config
+    raise ValueError(f"topk is {topk}; the kernel takes 1 to {TABLE[card][-1].max_k}")
