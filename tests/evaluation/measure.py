@@ -73,7 +73,7 @@ def slowed(shape: Shape, width: float, plan: Plan, drop: float, tries: int, seed
 
 
 def ab(drop: float, tries: int, pairs: int, width: float = WIDTH, drift: float = 0.05, seed: int = 3) -> Count:
-    """Interleaved pairs while the machine drifts by ``drift`` over the run, ten times the noise, alike for both sides."""
+    """Interleaved pairs while the machine drifts by ``drift`` over the run, ten times the noise, alike for both."""
 
     def once(rng: np.random.Generator) -> tuple[Outcome, int]:
         course = 1 + drift * rng.uniform(-1, 1) * np.arange(pairs) / pairs

@@ -48,8 +48,8 @@ verdict comes from the judge that the gate uses, on synthetic samples whose trut
 
 Words: a *noise width* is the standard deviation of one sample, all causes together. A *false alarm* is a whole run
 (all its points, throughput and step time together) of unchanged code that is called REGRESSION. Unless a row says
-otherwise the noise width is 0.5 %, the baseline has 10 samples, the run stops as soon as the answer is clear after 5 to 20
-samples, and all samples of a side come from one server start.
+otherwise the noise width is 0.5 %, the baseline has 10 samples, the run stops as soon as the answer is clear after 5 to
+20 samples, and all samples of a side come from one server start.
 
 ## Unchanged code
 Promised: at most 1 false alarm in 200 runs.
@@ -74,6 +74,6 @@ Pairs at 0.5 % noise while the machine drifts by up to 5 % over the run.
 
 ## What the figures do not cover
 Between-start spread that is larger than the recipe says and that neither side shows, because each has one start:
-nothing can tell it from a change. Several starts on each side, or alternating starts in an A/B, can (the rows with 5 starts
-put 70 % of the noise width into the start).
+nothing can tell it from a change. Several starts on each side, or alternating starts in an A/B, can (the rows with 5
+starts put 70 % of the noise width into the start).
 """

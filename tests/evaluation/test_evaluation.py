@@ -1,4 +1,4 @@
-"""How good the judgement is: `-m evaluation` at full size (writes docs/evaluation.md), a fixed small share in any run."""
+"""How good the judgement is: `-m evaluation` at full size (writes docs/evaluation.md), a small share in any run."""
 
 from __future__ import annotations
 
