@@ -1,0 +1,79 @@
+"""The evaluation's tables as markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from measure import Count
+
+from perfgate.result import Outcome
+
+
+def quiet_table(rows: Sequence[tuple[str, Count]]) -> str:
+    lines = [
+        "| unchanged code | runs | false alarms | at most (95 %) | IMPROVED | INCONCLUSIVE | samples a point |",
+        "|---|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, c in rows:
+        lines.append(
+            f"| {name} | {c.runs} | {c.alarms} | {c.alarm_limit:.2%} | {c.rate(Outcome.IMPROVED):.1%} "
+            f"| {c.rate(Outcome.INCONCLUSIVE):.1%} | {c.samples:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def slowed_table(rows: Sequence[tuple[str, float, Count]]) -> str:
+    lines = [
+        "| noise | true loss | points | REGRESSION | INCONCLUSIVE | PASS | IMPROVED | samples |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|",
+    ]
+    for name, drop, c in rows:
+        lines.append(
+            f"| {name} | {drop:.2%} | {c.runs} | {c.rate(Outcome.REGRESSION):.1%} | {c.rate(Outcome.INCONCLUSIVE):.1%} "
+            f"| {c.rate(Outcome.PASS):.1%} | {c.rate(Outcome.IMPROVED):.1%} | {c.samples:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+def history_table(found: Mapping[str, int], tries: int) -> str:
+    lines = ["| history of 30 runs: what is found | share |", "|---|--:|"]
+    lines += [f"| {name} | {n / tries:.1%} |" for name, n in found.items()]
+    return "\n".join(lines)
+
+
+PAGE = """# How good is the judgement?
+
+Measured on {date} in {minutes:.1f} minutes by `pytest tests/evaluation -m evaluation`, which writes this page. Every
+verdict comes from the judge that the gate uses, on synthetic samples whose truth is known.
+
+Words: a *noise width* is the standard deviation of one sample, all causes together. A *false alarm* is a whole run
+(all its points, throughput and step time together) of unchanged code that is called REGRESSION. Unless a row says
+otherwise the noise width is 0.5 %, the baseline has 10 samples, the run stops as soon as the answer is clear after 5 to
+20 samples, and all samples of a side come from one server start.
+
+## Unchanged code
+Promised: at most 1 false alarm in 200 runs.
+
+{quiet}
+
+## Slower code
+Promised: 95 % of losses of 3 % found at 0.5 % noise, 95 % of losses of three noise widths found with up to 20 samples a
+side, and INCONCLUSIVE rather than wrong in between. What PASS promises is that a loss of the recipe's relative bound
+(1.5 %) is excluded, so a smaller loss may pass. "20/20" rows judge 20 samples on either side at once.
+
+{slowed}
+
+## A/B on a drifting machine
+Pairs at 0.5 % noise while the machine drifts by up to 5 % over the run.
+
+{ab}
+
+## Histories
+
+{histories}
+
+## What the figures do not cover
+Between-start spread that is larger than the recipe says and that neither side shows, because each has one start:
+nothing can tell it from a change. Several starts on each side, or alternating starts in an A/B, can (the rows with 5
+starts put 70 % of the noise width into the start).
+"""
