@@ -1,8 +1,8 @@
 """Runs SGLang's real serving benchmark client many times, paying for its imports once.
 
-``python client.py`` imports ``sglang.benchmark.serving``, then takes one JSON request a line on stdin (argv, log, seconds)
-and answers with one line, the exit code: a forked child runs the client's own ``cli_main``; at its deadline it is killed
-and the answer is 124.
+``python client.py`` imports ``sglang.benchmark.serving``, then takes one JSON request a line on stdin (argv, log,
+seconds) and answers with one line, the exit code: a forked child runs the client's own ``cli_main``; at its deadline it
+is killed and the answer is 124.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from tests.fake.server import Behaviour
 HERE = Path(__file__).parent
 
 
-def write_tokenizer(folder: Path, words: int = 512) -> Path:
+def write_tokenizer(folder: Path, words: int = 20_000) -> Path:
     """Write a tokenizer whose token n is the word "tn", as files that transformers' AutoTokenizer loads."""
     tokenizer = Tokenizer(WordLevel({f"t{n}": n for n in range(words)}, unk_token="t0"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
@@ -100,8 +100,17 @@ class Client:
         assert self.process.stdout is not None
         assert self.process.stdout.readline() == "ready\n", "SGLang's client could not be imported"
 
-    def run(self, url: str, plan: Plan, folder: Path, seconds: float = 30.0, seed: int = 1, tokenizer: str = "") -> Ran:
-        """Run one plan against a URL and collect what came of it."""
+    def run(
+        self,
+        url: str,
+        plan: Plan,
+        folder: Path,
+        seconds: float = 30.0,
+        seed: int = 1,
+        tokenizer: str = "",
+        flush: bool = True,
+    ) -> Ran:
+        """Run one plan against a URL and collect what came of it; ``flush`` empties the cache after the warm-up."""
         results, log = folder / "result.jsonl", folder / "client.txt"
         before = results.read_text().splitlines() if results.exists() else []
         argv = ["--backend", "sglang", "--base-url", url, "--model", str(self.tokenizer)]
@@ -117,6 +126,7 @@ class Client:
             "output-file": results,
         }
         argv += [text for name, value in options.items() for text in (f"--{name}", str(value))]
+        argv += ["--flush-cache"] if flush else []
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps({"argv": argv, "log": str(log), "seconds": seconds}) + "\n")

@@ -1,8 +1,8 @@
 """A scripted stand-in for an SGLang server: the client's HTTP protocol, and whatever misbehaviour it is told.
 
-Standard library only, so that it starts in well under a second: ``python server.py '{"token_s": 0.002}'`` prints its port
-on the first line of stdout, SGLang-like log lines on stderr. Protocol as read in ``sglang/benchmark/serving.py`` and
-``srt/entrypoints/http_server.py``: ``/generate`` streams ``data: {json}`` lines with the text so far, then ``[DONE]``.
+Standard library only, so that it starts in well under a second: ``python server.py '{"token_s": 0.002}'`` prints its
+port on the first line of stdout, SGLang-like log lines on stderr. Protocol as read in ``sglang/benchmark/serving.py``
+and ``srt/entrypoints/http_server.py``: ``/generate`` streams ``data: {json}`` lines with the text so far, then ``[DONE]``.
 """
 
 from __future__ import annotations
@@ -133,8 +133,8 @@ class FakeServer:
             return
         if does.die_with_prompt_above is not None and len(prompt) > does.die_with_prompt_above:
             log(
-                "Scheduler hit an exception: Traceback (most recent call last):\nRuntimeError: CUDA error: an illegal memory"
-                " access was encountered\n"
+                "Scheduler hit an exception: Traceback (most recent call last):\n"
+                "RuntimeError: CUDA error: an illegal memory access was encountered\n"
             )
             os._exit(9)
         writer.write(
