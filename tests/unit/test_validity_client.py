@@ -86,7 +86,9 @@ def test_gauge_that_keeps_its_old_value_is_not_looked_at() -> None:
 def test_prompts_that_come_from_the_cache_make_it_invalid_beyond_two_percent() -> None:
     def cached(tokens: int) -> set[Kind]:
         lines = [
-            line.replace("#new-token: 16384, #cached-token: 0", f"#new-token: {16384 - tokens}, #cached-token: {tokens}")
+            line.replace(
+                "#new-token: 16384, #cached-token: 0", f"#new-token: {16384 - tokens}, #cached-token: {tokens}"
+            )
             for line in run_lines()
         ]
         problems = check(healthy(), log_of(*lines), PLAN)

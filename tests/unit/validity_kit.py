@@ -61,7 +61,14 @@ def stamp(seconds: float) -> str:
 
 
 def prefill_line(
-    at: float, seqs: int, new: int, cached: int = 0, running: int = 0, queued: int = 0, pending: int = 0, full: float = 0.1
+    at: float,
+    seqs: int,
+    new: int,
+    cached: int = 0,
+    running: int = 0,
+    queued: int = 0,
+    pending: int = 0,
+    full: float = 0.1,
 ) -> str:
     return (
         f"[{stamp(at)}] Prefill batch, #new-seq: {seqs}, #new-token: {new}, #cached-token: {cached}, "
@@ -129,6 +136,8 @@ def kinds(problems: list[Problem], invalid: bool | None = True) -> set[ProblemKi
     return {p.kind for p in problems if invalid is None or p.invalid is invalid}
 
 
-def judged(sample: Sample | None = None, log: ServerLog | None = None, plan: Plan = PLAN, **more: Any) -> set[ProblemKind]:
+def judged(
+    sample: Sample | None = None, log: ServerLog | None = None, plan: Plan = PLAN, **more: Any
+) -> set[ProblemKind]:
     """What makes the sample INVALID."""
     return kinds(check(healthy(plan) if sample is None else sample, log, plan, **more))
