@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from scipy.stats import binom
 
 from perfgate.serverlog import EventKind, PrefillBatch, ServerLog
 from perfgate.validity.lines import health_gets, is_probe, page_size, primary
@@ -38,45 +41,57 @@ class Beat:
 
 
 def find_beat(lines: Sequence[PrefillBatch], spans: Sequence[Span] = ()) -> Beat | None:
-    """The period that explains most of ``lines``: at least three, and 60 % of the beats that no span hides."""
-    timed = [(line.time, line) for line in lines if line.time is not None][:_AT_MOST]
+    """The period that explains most of ``lines``: at least three, and 60 % of the beats that no span hides.
+
+    Unless every line lies on it, it must also be one that chance would hardly show (5 %) among lines strewn as thickly
+    as those off the beat, with as many periods tried.
+    """
+    timed = sorted(((line.time, line) for line in lines if line.time is not None), key=lambda pair: pair[0])
     events: list[tuple[float, PrefillBatch]] = []
-    for time, line in sorted(timed, key=lambda pair: pair[0]):
+    for time, line in timed[:_AT_MOST]:
         if not events or time - events[-1][0] > 2 * JITTER_S:
             events.append((time, line))
+    tries = [
+        (first, (second - first) / missed)
+        for i, (first, _) in enumerate(events)
+        for second, _ in events[i + 1 : i + 6]
+        for missed in (1, 2, 3)
+        if SHORTEST_S <= (second - first) / missed <= LONGEST_S
+    ]
     best: Beat | None = None
-    for i, (first, _) in enumerate(events):
-        for second, _ in events[i + 1 : i + 6]:
-            for missed in (1, 2, 3):
-                period = (second - first) / missed
-                if not SHORTEST_S <= period <= LONGEST_S:
-                    continue
-                beat = _follow(events, first, period, spans)
-                if beat and (best is None or len(beat.lines) > len(best.lines)):
-                    best = beat
+    for first, period in tries:
+        beat = _follow(events, first, period, spans, len(tries))
+        if beat and (best is None or len(beat.lines) > len(best.lines)):
+            best = beat
     return best
 
 
 def _follow(
-    events: Sequence[tuple[float, PrefillBatch]], first: float, period: float, spans: Sequence[Span]
+    events: Sequence[tuple[float, PrefillBatch]], first: float, period: float, spans: Sequence[Span], tries: int
 ) -> Beat | None:
+    times = [time for time, _ in events]
     on_beat: list[PrefillBatch] = []
-    expected, at, step = 0, first, period
-    last = events[-1][0]
-    while at <= last + JITTER_S:
-        near = min(events, key=lambda event: abs(event[0] - at))
-        if abs(near[0] - at) <= JITTER_S:
-            on_beat.append(near[1])
+    expected, at = 0, first
+    while at <= times[-1] + JITTER_S:
+        near = bisect_left(times, at - JITTER_S)
+        if near < len(times) and times[near] <= at + JITTER_S:
+            on_beat.append(events[near][1])
             expected += 1
-            at = near[0]  # a client that sleeps drifts; follow it
+            at = times[near]  # a client that sleeps between answers drifts; follow it
         elif not any(span.holds(at) for span in spans):
             expected += 1
-        at += step
+        at += period
     if len(on_beat) < 3 or len(on_beat) < 0.6 * expected:
         return None
-    times = [line.time for line in on_beat if line.time is not None]
-    beats = round((times[-1] - times[0]) / period)
-    return Beat((times[-1] - times[0]) / beats if beats else period, times[0], tuple(on_beat))
+    off_beat = len(events) - len(on_beat)
+    if off_beat:
+        # Two lines make the period; the others lie on it by chance with the share of time that the rest covers.
+        share = min(1.0, (off_beat + 1) * 2 * JITTER_S / (times[-1] - times[0]))
+        if tries * binom.sf(len(on_beat) - 3, expected - 2, share) > 0.05:
+            return None
+    ends = [line.time for line in on_beat if line.time is not None]
+    beats = round((ends[-1] - ends[0]) / period)
+    return Beat((ends[-1] - ends[0]) / beats if beats else period, ends[0], tuple(on_beat))
 
 
 def periodic_strays(log: ServerLog, spans: Sequence[Span], input_lens: Sequence[int] = ()) -> list[Problem]:

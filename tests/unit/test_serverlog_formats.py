@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,51 +10,8 @@ import pytest
 
 from perfgate.serverlog import batches, fast, parse
 
-PREFILLS = {
-    "0.4.1": "[2025-01-08 10:14:04 TP0] Prefill batch. #new-seq: 4, #new-token: 8192, #cached-token: 126, cache hit rate: "
-    "80.75%, token usage: 0.07, #running-req: 12, #queue-req: 3",
-    "0.4.6": "[2025-06-05 04:01:50 TP0] Prefill batch. #new-seq: 4, #new-token: 8192, #cached-token: 126, token usage: "
-    "0.07, #running-req: 12, #queue-req: 3",
-    "0.5.2": "[2025-09-15 04:01:50 TP0] Prefill batch. #new-seq: 4, #new-token: 8192, #cached-token: 126, token usage: "
-    "0.07, #running-req: 12, #queue-req: 3, ",
-    "0.5.6": "[2025-12-15 04:01:50 TP0] Prefill batch, #new-seq: 4, #new-token: 8192, #cached-token: 126, token usage: "
-    "0.07, #running-req: 12, #queue-req: 3, ",
-    "0.5.15": "[2026-07-20 04:01:50 TP0] Prefill batch, #new-seq: 4, #new-token: 8192, #cached-token: 126, full token "
-    "usage: 0.02, swa token usage: 0.07, #running-req: 12, #queue-req: 3, #pending-token: 24576, cuda graph: False, input "
-    "throughput (token/s): 18234.51",
-    "0.5.23 iters": "[2026-11-15 04:01:50 TP0] Prefill batch [413], #new-seq: 4, #new-token: 8192, #cached-token: 126, full "
-    "token usage: 0.02, swa token usage: 0.07, #running-req: 12, #queue-req: 3, #pending-token: 24576, #replay-token: 5, "
-    "cuda graph: False, input throughput (token/s): 18234.51, fwd occupancy: 91.20%, fwd+idle occupancy: 99.00%",
-    "0.5.23 PD": "[2026-11-15 04:01:50 TP0] Prefill batch, #new-seq: 4, #new-token: 8192, #cached-token: 126, token usage: "
-    "0.07, #running-req: 12, #queue-req: 3, #pending-token: 24576, #bootstrap-req: 1, #inflight-req: 2, #optimistic-req: 0, "
-    "cuda graph: False, input throughput (token/s): 18234.51, est. prefill TFLOPS/s (per GPU): 412.20",
-    "mamba": "[2026-11-15 04:01:50 TP0] Prefill batch, #new-seq: 4, #new-token: 8192, #cached-token: 126, full token usage: "
-    "0.02, mamba usage: 0.07, #running-req: 12, #queue-req: 3, #pending-token: 24576, npu graph: False, input throughput "
-    "(token/s): 18234.51",
-}
-DECODES = {
-    "0.4.1": "[2025-02-09 10:14:05 TP0] Decode batch. #running-req: 2, #token: 3698, token usage: 0.16, gen throughput "
-    "(token/s): 50.46, #queue-req: 5",
-    "0.4.6": "[2025-06-05 04:01:51 TP0] Decode batch. #running-req: 2, #token: 3698, token usage: 0.16, accept len: 2.31, "
-    "cuda graph: True, gen throughput (token/s): 50.46, #queue-req: 5",
-    "0.5.2": "[2025-09-15 04:01:51 TP0] Decode batch. #running-req: 2, #token: 3698, token usage: 0.16, cuda graph: True, "
-    "gen throughput (token/s): 50.46, #queue-req: 5, ",
-    "0.5.6": "[2025-12-15 04:01:51 TP0] Decode batch, #running-req: 2, #token: 3698, token usage: 0.16, cuda graph: True, "
-    "gen throughput (token/s): 50.46, #queue-req: 5, ",
-    "0.5.15": "[2026-07-20 04:01:51 TP0] Decode batch, #running-req: 2, #full token: 3698, full token usage: 0.05, #swa "
-    "token: 4096, swa token usage: 0.16, accept len: 2.74, accept rate: 0.58, cuda graph: True, gen throughput (token/s): "
-    "50.46, #queue-req: 5",
-    "0.5.23": "[2026-11-15 04:01:51 TP0] Decode batch [77], #running-req: 2, #full token: 3698, full token usage: 0.05, #swa "
-    "token: 4096, swa token usage: 0.16, accept len: 2.74, accept rate: 0.58, cap len: 3.00, block accept len: 2.10, cuda "
-    "graph: True, gen throughput (token/s): 50.46, #queue-req: 5, est. decode TFLOPS/s (per GPU): 12.30, est. read BW (GB/s "
-    "per GPU): 900.00, est. write BW (GB/s per GPU): 1.00, fwd occupancy: 91.20%",
-    "0.5.23 PD": "[2026-11-15 04:01:51 TP0] Decode batch, #running-req: 2, #token: 3698, token usage: 0.16, pre-allocated "
-    "usage: 0.90, #prealloc-req: 1, #transfer-req: 0, #retracted-req: 0, cuda graph: True, gen throughput (token/s): 50.46, "
-    "#queue-req: 5",
-    "hisparse": "[2026-11-15 04:01:51 TP0] Decode batch, #running-req: 2, #full token: 3698, full token usage: 0.16, #swa "
-    "token: 10, swa token usage: 0.01, #gpu token: 4, gpu token usage: 0.10, #cpu token: 9, cpu token usage: 0.95, cuda "
-    "graph: True, gen throughput (token/s): 50.46, #queue-req: 5",
-}
+LINES = tomllib.loads((Path(__file__).parent.parent / "data" / "lines_by_version.toml").read_text())
+PREFILLS, DECODES = LINES["prefill"], LINES["decode"]
 
 
 @pytest.mark.parametrize("version", PREFILLS)

@@ -1,4 +1,4 @@
-"""What a real log has between its batches: start-up facts, failures, progress bars, ranks that write over each other."""
+"""What a real log has between its batches: start-up facts, failures, progress bars, ranks that write at once."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ import pytest
 from perfgate.serverlog import EventKind, ServerLogError, between, parse
 
 T = "[2026-11-15 04:01:51 TP0] "
-DECODE = "Decode batch, #running-req: 2, #token: 3698, token usage: 0.16, cuda graph: True, gen throughput (token/s): 50.46, "
-DECODE += "#queue-req: 5"
+DECODE = (
+    "Decode batch, #running-req: 2, #token: 3698, token usage: 0.16, cuda graph: True, "
+    "gen throughput (token/s): 50.46, #queue-req: 5"
+)
 FAILURES = {
     "Scheduler hit an exception: Traceback (most recent call last):": EventKind.EXCEPTION,
     "TpModelWorkerClient hit an exception: Traceback (most recent call last):": EventKind.EXCEPTION,
     "Received sigquit from a child process. It usually means the child failed.": EventKind.CHILD_DIED,
     "Received sigquit from a child proces. It usually means the child failed.": EventKind.CHILD_DIED,
     "SIGQUIT received. signum=3, frame=<f>. It usually means one child failed.": EventKind.CHILD_DIED,
-    "Subprocess scheduler_0 (pid=123) crashed with exit code -6. Triggering SIGQUIT for cleanup...": EventKind.CHILD_DIED,
+    "Subprocess scheduler_0 (pid=123) crashed with exit code -6. Triggering SIGQUIT": EventKind.CHILD_DIED,
     "Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=False)": EventKind.WATCHDOG,
     "Watchdog timeout (self.watchdog_timeout=300)": EventKind.WATCHDOG,
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 616.00 MiB.": EventKind.GPU_OOM,
@@ -35,7 +37,7 @@ FAILURES = {
     "Exception: Capture cuda graph failed: ": EventKind.GRAPH_FAILED,
     "token_to_kv_pool_allocator memory leak detected! available": EventKind.LEAK,
     "KV cache pool leak detected!": EventKind.LEAK,
-    "Health check failed. Server couldn't get a response from detokenizer for last 20 seconds.": EventKind.HEALTH_FAILED,
+    "Health check failed. Server couldn't get a response from detokenizer": EventKind.HEALTH_FAILED,
     "Initialization failed. warmup error: Traceback": EventKind.WARMUP_FAILED,
     "Entering DeepGEMM JIT Pre-Compile session. It may take a long time": EventKind.JIT,
     "Entering DeepGEMM JIT Pre-Complie session. It may take a long time": EventKind.JIT,
@@ -44,7 +46,7 @@ FAILURES = {
     "RuntimeError: CUDA error: an illegal memory access was encountered": EventKind.CUDA_ERROR,
     "CUDA error (a.cu:93): no kernel image is available for execution on the device": EventKind.CUDA_ERROR,
     "ptxas error   : Entry function 'f' uses too much shared data (0xc980 bytes, 0xc000 max)": EventKind.PTXAS_ERROR,
-    "[Errno 98] error while attempting to bind on address ('0.0.0.0', 30000): address already in use": EventKind.PORT_IN_USE,
+    "[Errno 98] error while attempting to bind on address: address already in use": EventKind.PORT_IN_USE,
     "Failed to load plugin dsv4_kernels from group sglang.srt.plugins": EventKind.PLUGIN_FAILED,
     "Failed to execute general plugin: dsv4_kernels": EventKind.PLUGIN_FAILED,
     "Failed to apply hooks to sglang.srt.x": EventKind.PLUGIN_FAILED,
@@ -54,7 +56,7 @@ FAILURES = {
 }
 NCCL = (
     "[rank1]:[E210 02:06:33.347835395 ProcessGroupNCCL.cpp:1595] [PG 0 Rank 1] Watchdog caught collective operation "
-    "timeout: WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, Timeout(ms)=600000) ran for 600003 milliseconds before timing out."
+    "timeout: WorkNCCL(SeqNum=5, OpType=_ALLGATHER_BASE, Timeout(ms)=600000) ran for 600003 milliseconds"
 )
 
 
@@ -90,8 +92,8 @@ def test_start_up_facts_of_a_real_deepseek_v4_server(data_dir: Path) -> None:
     assert (len(log.prefill), len(log.decode), log.unparsed) == (94, 85, 0)
 
 
-def test_progress_bar_before_a_line_does_not_hide_it(data_dir: Path) -> None:
-    bar = "\r  0%|          | 0/12 [00:00<?, ?it/s]\rCapturing batches (bs=64 avail_mem=52.32 GB):   0%|   | 0/12 [00:00<?]"
+def test_progress_bar_before_a_line_does_not_hide_it() -> None:
+    bar = "\r  0%|   | 0/12 [00:00<?, ?it/s]\rCapturing batches (bs=64 avail_mem=52.32 GB):   0%|   | 0/12 [00:00<?]"
     log = parse(f"{bar}{T}{DECODE}\r\n\rCapturing batches (bs=8 avail_mem=51.00 GB): 8%\n{T}{DECODE}\n")
     assert [line.running for line in log.decode] == [2, 2]
     assert log.graph_batch_sizes == (8, 64)

@@ -1,0 +1,119 @@
+"""The field's faults and the tests that cover them: ``python tests/field_cases.py [--write docs/faults.md]``.
+
+Exits with 1 when a row has no test or a test names a row that does not exist, and says which.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+TITLES = {
+    "C": "Crashes, hangs, failed starts",
+    "B": "Traps of the benchmark client",
+    "X": "Strangers",
+    "R": "Silent regressions",
+    "N": "Noise",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One fault of the field: its id, what happened, and what the suite comes to."""
+
+    id: str
+    fault: str
+    verdict: str
+
+
+def rows(path: Path = HERE / "field_cases.toml") -> list[Row]:
+    """The rows of the data file, in its order."""
+    groups = tomllib.loads(path.read_text(encoding="utf-8"))
+    return [Row(id_, fault, verdict) for group in groups.values() for id_, (fault, verdict) in group.items()]
+
+
+class _Collector:
+    def __init__(self) -> None:
+        self.tests: dict[str, list[str]] = defaultdict(list)
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        # Not at the end of the collection: what a default option deselects is covered all the same.
+        name = item.nodeid.partition("[")[0]  # the parameters of one test are one test
+        for marker in item.iter_markers("field_case"):
+            for id_ in marker.args:
+                if name not in self.tests[id_]:
+                    self.tests[id_].append(name)
+
+
+def tests_by_row(arguments: list[str]) -> dict[str, list[str]]:
+    """The tests that claim each row, as pytest collects them from ``arguments`` (paths, options).
+
+    Raises SystemExit when the collection fails: a table made of half the tests would look whole.
+    """
+    collector = _Collector()
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        code = pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", *arguments], plugins=[collector])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"pytest could not collect {' '.join(arguments)}:\n{output.getvalue()}")
+    return dict(collector.tests)
+
+
+def faults(wanted: list[Row], tests: dict[str, list[str]]) -> list[str]:
+    """What is wrong with the coverage: rows without a test, tests of rows that do not exist."""
+    known = {row.id for row in rows()}
+    missing = [f"{row.id} has no test: {row.fault}" for row in wanted if not tests.get(row.id)]
+    unknown = [f"{id_} is no row of field_cases.toml, but {names[0]} names it" for id_, names in tests.items()]
+    return missing + [text for text in unknown if text.split()[0] not in known]
+
+
+def table(wanted: list[Row], tests: dict[str, list[str]]) -> str:
+    """The rows as markdown, one table a group."""
+    lines = ["# Faults of the field", ""]
+    lines += ["Made by `python tests/field_cases.py --write docs/faults.md`; not edited by hand.", ""]
+    group = ""
+    for row in wanted:
+        if row.id[0] != group:
+            group = row.id[0]
+            lines += [f"## {TITLES[group]}", "", "| row | what happened | verdict | tests |", "|---|---|---|---|"]
+        names = "<br>".join(f"`{name}`" for name in tests.get(row.id, [])) or "**none**"
+        lines.append(f"| {row.id} | {row.fault} | {row.verdict} | {names} |")
+        following = wanted[wanted.index(row) + 1 :]
+        if not following or following[0].id[0] != group:
+            lines.append("")
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Prints or writes the table. Returns 1 when the coverage has a fault."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
+    parser.add_argument("--rows", default="C,B,X,R,N", help="groups or ids, by comma (default: all)")
+    parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
+    options = parser.parse_args(argv)
+    chosen = options.rows.split(",")
+    wanted = [row for row in rows() if row.id in chosen or row.id[0] in chosen]
+    tests = tests_by_row(options.arguments or [str(HERE)])
+    text = table(wanted, tests)
+    if options.write:
+        options.write.parent.mkdir(parents=True, exist_ok=True)
+        options.write.write_text(text, encoding="utf-8")
+    else:
+        print(text)
+    found = faults(wanted, tests)
+    for fault in found:
+        print(fault, file=sys.stderr)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
