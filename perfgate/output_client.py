@@ -1,0 +1,113 @@
+"""Runs the output check's steps on a live SGLang server over HTTP (edge)."""
+
+from __future__ import annotations
+
+import json
+import math
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from typing import Any
+
+from perfgate.output_check import Run, Step
+
+TOP = 8
+"""Tokens ranked a step. A candidate that does not rank the reference's token among them differs by far anyway."""
+
+Prompts = Sequence[Sequence[int]]
+
+
+class OutputCheckError(RuntimeError):
+    """The server refused or answered in another form."""
+
+
+def free_run(
+    base_url: str, prompts: Prompts, steps: int, together: bool = True, timeout: float = 300.0
+) -> list[list[Step]]:
+    """Greedy decode of ``steps`` tokens from each prompt's ids, all prompts in one batch or one after the other.
+
+    Raises OutputCheckError.
+    """
+    if together:
+        return _generate(base_url, prompts, [steps] * len(prompts), timeout)
+    return [_generate(base_url, [prompt], [steps], timeout)[0] for prompt in prompts]
+
+
+def forced_run(
+    base_url: str, prompts: Prompts, reference: Run, together: bool = True, timeout: float = 300.0
+) -> list[list[Step]]:
+    """The server's steps along the reference's tokens. Raises OutputCheckError.
+
+    SGLang has no way to force a token into a decode step, and scoring a finished text would go through prefill, past
+    the decode kernels. So the server decodes freely for as long as it agrees; where it chooses another token, decoding
+    starts again from the prompt with the reference's tokens up to there (that one step comes out of a prefill).
+    """
+    done: list[list[Step]] = [[] for _ in prompts]
+    open_prompts = [i for i in range(len(prompts)) if reference[i]]
+    while open_prompts:
+        batch = open_prompts if together else open_prompts[:1]
+        inputs = [[*prompts[i], *(s.token for s in reference[i][: len(done[i])])] for i in batch]
+        lengths = [len(reference[i]) - len(done[i]) for i in batch]
+        for i, steps in zip(batch, _generate(base_url, inputs, lengths, timeout), strict=True):
+            for step in steps:
+                wanted = reference[i][len(done[i])].token
+                done[i].append(step)
+                if step.token != wanted:
+                    break
+        open_prompts = [i for i in open_prompts if len(done[i]) < len(reference[i])]
+    return done
+
+
+def _generate(
+    base_url: str, inputs: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float
+) -> list[list[Step]]:
+    body = {
+        "input_ids": [list(ids) for ids in inputs],
+        "sampling_params": [{"temperature": 0, "max_new_tokens": n, "ignore_eos": True} for n in lengths],
+        "return_logprob": True,
+        "logprob_start_len": -1,
+        "top_logprobs_num": TOP,
+        "stream": False,
+    }
+    answers = _post(f"{base_url}/generate", body, timeout)
+    if not isinstance(answers, list) or len(answers) != len(inputs):
+        raise OutputCheckError(f"{base_url}/generate gave {_short(answers)} for {len(inputs)} prompts")
+    return [_steps(answer, n) for answer, n in zip(answers, lengths, strict=True)]
+
+
+def _steps(answer: Any, wanted: int) -> list[Step]:
+    try:
+        meta = answer["meta_info"]
+        chosen = [int(row[1]) for row in meta["output_token_logprobs"]]
+        ranked = [[(int(row[1]), float(row[0])) for row in rows] for rows in meta["output_top_logprobs"]]
+    except (KeyError, TypeError, IndexError, ValueError) as error:
+        raise OutputCheckError(
+            f"an answer of /generate lacks log-probabilities: {error!r} in {_short(answer)}"
+        ) from None
+    if len(chosen) != wanted or len(ranked) != wanted:
+        raise OutputCheckError(f"asked for {wanted} tokens, got {len(chosen)}: {_short(meta.get('finish_reason'))}")
+    steps = []
+    for token, rows in zip(chosen, ranked, strict=True):
+        if any(math.isnan(value) for _, value in rows):
+            raise OutputCheckError(f"the server's log-probabilities are NaN at token {token}")
+        # Equal scores come in any order: the token that was really chosen goes first.
+        ordered = sorted(rows, key=lambda row: (-row[1], row[0] != token))
+        steps.append(Step(tuple(ordered)))
+    return steps
+
+
+def _post(url: str, body: dict[str, Any], timeout: float) -> Any:
+    data = json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=timeout) as reply:
+            return json.loads(reply.read())
+    except urllib.error.HTTPError as error:
+        raise OutputCheckError(f"{url} answered {error.code}: {error.read()[:300].decode(errors='replace')}") from None
+    except (OSError, json.JSONDecodeError) as error:
+        raise OutputCheckError(f"{url} cannot be reached or answers no JSON: {error}") from None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else text[:197] + "..."
