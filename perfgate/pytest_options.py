@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-PLUGIN = "perfgate-options"
+PLUGIN = "perfgate.pytest_options"
+"""Also the name to give to ``-p`` where the package is on the path and not installed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
