@@ -183,7 +183,7 @@ def kernel_names(trace: Mapping[str, Any]) -> set[str]:
 def check_trace(
     trace: Mapping[str, Any], required: Iterable[str], ours: Mapping[str, tuple[str, ...]] = OURS
 ) -> list[ProofProblem]:
-    """A trace of replayed decode steps: our kernels in it, the replaced ones not. One without kernels proves nothing."""
+    """Our kernels are in a trace of replayed decode steps, and the replaced ones not. An empty trace proves nothing."""
     names, problems = kernel_names(trace), []
     for patch in required:
         marks = ours.get(patch, ())
