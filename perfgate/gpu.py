@@ -39,11 +39,9 @@ class GpuProcess:
 def open_nvml() -> Any:
     """The initialised NVML module (nvidia-ml-py). Raises GpuError where the package or the driver is missing."""
     try:
-        import pynvml
+        pynvml = importlib.import_module("pynvml")
     except ImportError:
-        raise GpuError(
-            "nvidia-ml-py is not installed, so the GPUs cannot be watched: pip install nvidia-ml-py"
-        ) from None
+        raise GpuError("the GPUs cannot be watched without nvidia-ml-py: pip install nvidia-ml-py") from None
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
