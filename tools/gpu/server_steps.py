@@ -96,7 +96,9 @@ class Server:
         self._file.close()
 
 
-def warm(url: str, lengths: list[int], stall_seconds: float, rounds: int, deadline: float) -> list[float]:
+def warm(
+    url: str, lengths: list[int], vocabulary: int, stall_seconds: float, rounds: int, deadline: float
+) -> list[float]:
     """One request at a time of exactly so many ids, until none takes over ``stall_seconds``. Returns the worst."""
     chooser, worst = random.Random(1), []
     for _ in range(rounds):
@@ -104,7 +106,7 @@ def warm(url: str, lengths: list[int], stall_seconds: float, rounds: int, deadli
         for length in lengths:
             if time.monotonic() > deadline:
                 raise StepFailed(f"warm-up not done in time; slowest of each round: {worst}, now {slowest:.1f} s")
-            ids = [chooser.randrange(3, 129_000) for _ in range(length)]
+            ids = [chooser.randrange(3, vocabulary) for _ in range(length)]
             began = time.monotonic()
             post(f"{url}/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}, 300)
             slowest = max(slowest, time.monotonic() - began)
