@@ -63,6 +63,8 @@ def test_the_fallback_of_a_hopper_card_is_refused_on_sm_120_where_it_is_what_sgl
         ({"DSV4_PATCHES": "sparse_mla,attention"}, "attention is no patch"),
         ({"DSV4_PATCHES": "topk,topk"}, "twice"),
         ({"DSV4_PATCHES": "indexer,fallback_indexer"}, "both replace one function"),
+        ({"DSV4_PATCHES": "topk", "DSV4_BROKEN": "indexer"}, "DSV4_BROKEN='indexer' must be one"),
+        ({"DSV4_BROKEN": "indexer"}, "DSV4_BROKEN='indexer' must be one"),
         ({"DSV4_FALLBACK": "topk"}, "fallback_topk is no patch"),
         ({"DSV4_PATCHES": "sparse_mla", "DSV4_FALLBACK": "indexer,sparse_mla"}, "both replace one function"),
     ],

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from dsv4_kernels.sglang_plugin.broken import broken
 from dsv4_kernels.sglang_plugin.hc_combine import combine_reference
 from dsv4_kernels.sglang_plugin.hooks import (
     fallback_decode_hook,
@@ -313,6 +314,7 @@ def test_hc_pre_of_another_number_of_streams_is_refused(layer):
 
 COMBINE = """
 import torch
+from dsv4_kernels.sglang_plugin.broken import broken
 from dsv4_kernels.sglang_plugin.hc_combine import combine, combine_reference
 torch.manual_seed(0)
 for rows, hidden in ((1, 64), (3, 96), (2, 4096)):
@@ -351,3 +353,21 @@ def test_the_prewarm_runs_sglangs_own_after_a_dummy_load_and_leaves_other_models
     assert notes == [("prewarm", 0)]
     prewarm_hook("_prewarm_mhc_kernels", notes)(SimpleNamespace(), "loader")
     assert len(notes) == 1
+
+
+@pytest.mark.parametrize("patch", ["sparse_mla", "indexer", "topk", "hc_prenorm"])
+def test_a_patch_broken_on_purpose_keeps_its_shapes_and_changes_its_numbers(patch):
+    right = torch.arange(1.0, 7.0).view(2, 3)
+
+    def kernel(*args, out=None, out_raw_indices=None):
+        if patch == "topk":
+            return out.copy_(right)
+        return (right, "lse") if patch == "sparse_mla" else right
+
+    keywords = {"out": torch.zeros(2, 3)} if patch == "topk" else {}
+    wrong = broken(patch, kernel)(right, **keywords)
+    if patch == "sparse_mla":
+        assert wrong[1] == "lse"
+        wrong = wrong[0]
+    assert wrong.shape == right.shape
+    assert not torch.equal(wrong, right)

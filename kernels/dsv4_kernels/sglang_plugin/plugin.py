@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 from dsv4_kernels.sglang_plugin import hooks
+from dsv4_kernels.sglang_plugin.broken import broken as broken_kernel
 from dsv4_kernels.sglang_plugin.counts import Counts
 from dsv4_kernels.sglang_plugin.resolve import SeamStatus, check_live, check_source, installed_source, load
 from dsv4_kernels.sglang_plugin.seams import FIRST_VERSION, LAST_VERSION, Seam, seams_for, supported
@@ -53,7 +54,7 @@ def run(environ: Mapping[str, str]) -> None:
     if not runs_the_model():
         return
     patches = _without_conflicts(settings, patches, arch)
-    hook(patches, version, arch, settings.counts_file)
+    hook(patches, version, arch, settings.counts_file, settings.broken)
 
 
 def runs_the_model() -> bool:
@@ -107,7 +108,7 @@ def require_seams(patches: tuple[str, ...], version: str, arch: str) -> None:
     )
 
 
-def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | None) -> None:
+def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | None, broken: str | None = None) -> None:
     """Register every hook with SGLang's registry. Raises PluginError if a seam is absent, different or taken."""
     import torch
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
@@ -126,8 +127,10 @@ def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | N
     counts = Counts(counts_file, header, torch.cuda.is_current_stream_capturing)
     for patch, seams in chosen.items():
         for seam in seams:
-            HookRegistry.register(seam.target, build(seam, version, counts.note), HookType[seam.hook])
+            HookRegistry.register(seam.target, build(seam, version, counts.note, broken), HookType[seam.hook])
             say(f"patch {patch} on {arch}: {seam.target} (sglang {version}, known for {seam.versions})")
+            if patch == broken:
+                say(f"patch {patch} is WRONG ON PURPOSE (DSV4_BROKEN): its figures and answers are worth nothing")
     counts.write()
 
 
@@ -139,7 +142,7 @@ def reached_seams(patch: str, version: str, arch: str, switch: Switch) -> tuple[
     return seams
 
 
-def build(seam: Seam, version: str, note: Callable[[str, int], None]) -> Callable[..., Any]:
+def build(seam: Seam, version: str, note: Callable[[str, int], None], broken: str | None = None) -> Callable[..., Any]:
     """The function that takes the seam's place. Raises PluginError where the kernel is not in ``dsv4_kernels``."""
     if seam.patch == "fallback_sparse_mla":
         return hooks.fallback_decode_hook(_called(seam.patch, version), note, seam.parameters)
@@ -148,6 +151,8 @@ def build(seam: Seam, version: str, note: Callable[[str, int], None]) -> Callabl
     if seam.patch == PREWARM:
         return hooks.prewarm_hook(_called_seam(PREWARM, version).qualname.rsplit(".", 1)[-1], note)
     kernel = _kernel(seam.patch)
+    if seam.patch == broken:
+        kernel = broken_kernel(seam.patch, kernel)
     if seam.patch == "sparse_mla":
         return hooks.sparse_decode_hook(kernel, note, seam.parameters)
     if seam.patch == "indexer":

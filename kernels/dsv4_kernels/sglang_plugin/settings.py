@@ -37,6 +37,7 @@ class Settings:
     patches: tuple[str, ...] | None = None
     fallback: tuple[str, ...] | None = ()
     counts_file: str | None = None
+    broken: str | None = None
 
     @property
     def asks_for_something(self) -> bool:
@@ -44,7 +45,7 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings:
-    """Read DSV4_PATCHES (comma-separated; empty or ``none``: none), DSV4_FALLBACK and DSV4_COUNTS_FILE.
+    """Read DSV4_PATCHES (comma-separated; empty or ``none``: none), DSV4_FALLBACK, DSV4_COUNTS_FILE and DSV4_BROKEN.
 
     DSV4_FALLBACK is a list too (``sparse_mla,indexer``, with or without ``fallback_`` before each), or ``1`` for all
     that is not patched. Raises PluginError on a name that is no patch, a patch named twice, or a patch asked for
@@ -63,7 +64,10 @@ def read_settings(environ: Mapping[str, str]) -> Settings:
     for name in (*(patches or ()), *(fallback or ())):
         if f"{_FALLBACK}{name}" in (*(patches or ()), *(fallback or ())):
             raise PluginError(f"{name} and {_FALLBACK}{name} were both asked for: both replace one function; keep one")
-    return Settings(patches, fallback, environ.get("DSV4_COUNTS_FILE") or None)
+    broken = environ.get("DSV4_BROKEN") or None
+    if broken is not None and (broken not in KERNEL_PATCHES or broken not in (patches or ())):
+        raise PluginError(f"DSV4_BROKEN={broken!r} must be one of the kernel patches named in DSV4_PATCHES")
+    return Settings(patches, fallback, environ.get("DSV4_COUNTS_FILE") or None, broken)
 
 
 _FALLBACK = "fallback_"

@@ -1,0 +1,205 @@
+"""Did every patch that a recipe asks for run where it should? From the plug-in's counters and a short trace (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+DECODE_PATCHES = frozenset({"sparse_mla", "indexer", "topk", "hc_prenorm", "fallback_sparse_mla", "fallback_indexer"})
+"""Patches that every decode step goes through; the rest (``prewarm``) run once at start."""
+
+PLUGIN_FAILURES = ("Failed to load plugin", "Failed to execute general plugin", "Failed to apply hooks")
+"""Log lines of SGLang (srt/plugins) after which it comes up unpatched. Any of them is fatal to a patched recipe."""
+
+
+class CountsError(ValueError):
+    """A counters file that is not one of the plug-in's; the message names the file."""
+
+
+class _Row(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Calls(_Row):
+    """Calls of one patch: while capturing, by query rows; eager, by second since the epoch."""
+
+    capturing: dict[int, int] = {}
+    eager_by_second: dict[int, int] = {}
+    eager_before: int = 0
+
+    def eager_inside(self, start: float, end: float) -> int:
+        """Eager calls in whole seconds that lie inside the window."""
+        return sum(n for second, n in self.eager_by_second.items() if start <= second and second + 1 <= end)
+
+    @property
+    def total(self) -> int:
+        return sum(self.capturing.values()) + sum(self.eager_by_second.values()) + self.eager_before
+
+
+class Counts(_Row):
+    """One process's counters file (``dsv4_kernels.sglang_plugin.counts``)."""
+
+    schema_version: Literal[1] = Field(alias="schema")
+    pid: int
+    sglang: str
+    arch: str
+    patches: dict[str, list[str]]
+    calls: dict[str, Calls] = {}
+
+
+Kind = Literal[
+    "NOT_HOOKED", "NOT_CAPTURED", "WRONG_COUNT", "EAGER_IN_WINDOW", "NOT_IN_TRACE", "REPLACED_IN_TRACE", "LOG"
+]
+
+
+@dataclass(frozen=True)
+class ProofProblem:
+    """Why a patch is not proved. Each makes the run INVALID."""
+
+    kind: Literal[
+        "NOT_HOOKED", "NOT_CAPTURED", "WRONG_COUNT", "EAGER_IN_WINDOW", "NOT_IN_TRACE", "REPLACED_IN_TRACE", "LOG"
+    ]
+    patch: str
+    message: str
+    evidence: tuple[str, ...] = ()
+
+
+def read_counts(path: Path) -> list[Counts]:
+    """The counters of every process that wrote ``path`` with its id appended. Raises CountsError."""
+    found = []
+    for file in sorted(path.parent.glob(f"{path.name}.*")):
+        try:
+            found.append(Counts.model_validate(json.loads(file.read_text(encoding="utf-8"))))
+        except (OSError, json.JSONDecodeError, ValidationError) as error:
+            raise CountsError(f"{file}: not a counters file of the plug-in: {str(error)[:300]}") from None
+    return found
+
+
+def calls_a_step(compress_ratios: Sequence[int]) -> dict[str, int]:
+    """How often one decode step goes through each patch, from the model's ``compress_ratios`` (one a layer).
+
+    Attention once a layer, the indexer and its top-k in layers that compress 4:1, the hyper-connection's pre-norm
+    before attention and before the experts.
+    """
+    layers, indexed = len(compress_ratios), sum(ratio == 4 for ratio in compress_ratios)
+    return {
+        "sparse_mla": layers,
+        "fallback_sparse_mla": layers,
+        "indexer": indexed,
+        "fallback_indexer": indexed,
+        "topk": indexed,
+        "hc_prenorm": 2 * layers,
+    }
+
+
+def check_counts(
+    found: Iterable[Counts],
+    required: Iterable[str],
+    captured_sizes: Iterable[int],
+    a_step: Mapping[str, int],
+    ranks: int = 1,
+    windows: Iterable[tuple[float, float]] = (),
+) -> list[ProofProblem]:
+    """Hold the counters to what a recipe asks for.
+
+    ``required`` are full patch names; ``captured_sizes`` the batch sizes of the decode graphs (``/server_info``; empty
+    without graphs); ``a_step`` the result of calls_a_step; ``ranks`` how many schedulers run the model; ``windows`` the
+    measured spans in seconds since the epoch, inside which a decode outside a graph is a fault.
+    """
+    processes = [c for c in found if c.patches]
+    sizes, spans, problems = sorted(captured_sizes), list(windows), []
+    for patch in required:
+        hooked = [c for c in processes if patch in c.patches]
+        if len(hooked) < ranks:
+            who = ", ".join(str(c.pid) for c in hooked) or "none"
+            text = f"{patch} was applied in {len(hooked)} of {ranks} scheduler processes ({who})"
+            problems.append(ProofProblem("NOT_HOOKED", patch, text))
+            continue
+        for process in hooked:
+            calls = process.calls.get(patch, Calls())
+            problems += _one_process(patch, process, calls, sizes, a_step.get(patch, 0), spans)
+    return problems
+
+
+def _one_process(
+    patch: str, process: Counts, calls: Calls, sizes: list[int], expected: int, windows: list[tuple[float, float]]
+) -> list[ProofProblem]:
+    where = f"{patch} (pid {process.pid}, {process.arch}, sglang {process.sglang})"
+    if patch not in DECODE_PATCHES or not sizes:
+        if calls.total:
+            return []
+        return [ProofProblem("NOT_CAPTURED", patch, f"{where} was never called")]
+    problems = []
+    missing = [size for size in sizes if not calls.capturing.get(size)]
+    if missing:
+        text = f"{where} was not called while the graphs of batch sizes {missing} were captured"
+        problems.append(ProofProblem("NOT_CAPTURED", patch, text))
+    for size in sizes:
+        count = calls.capturing.get(size, 0)
+        if count and (count < expected or expected == 0 or count % expected):
+            text = f"{where} was called {count} times capturing batch size {size}, expected {expected} or a multiple"
+            problems.append(ProofProblem("WRONG_COUNT", patch, text))
+    if patch in ("sparse_mla", "fallback_sparse_mla"):  # the others run in prefill as well, outside any graph
+        for start, end in windows:
+            eager = calls.eager_inside(start, end)
+            if eager:
+                text = f"{where}: {eager} decode calls outside a graph inside the measured window"
+                problems.append(ProofProblem("EAGER_IN_WINDOW", patch, text))
+    return problems
+
+
+OURS: Mapping[str, tuple[str, ...]] = {
+    "sparse_mla": ("decode_kernel",),
+    "indexer": ("_logits_kernel",),
+    "topk": ("select_kernel",),
+    "hc_prenorm": ("dsv4_hc_combine_kernel",),
+    "fallback_sparse_mla": ("_tiled_sparse_decode_kernel",),
+}
+"""Names of kernels, one of which must be in a trace of the patched server. The torch indexer has none of its own."""
+
+REPLACED: Mapping[str, str] = {
+    "sparse_mla": r"sm90::decode::sparse_fp8|_tiled_sparse_decode_kernel",
+    "indexer": r"fp8_paged_mqa_logits",
+    "topk": r"topk_transform_kernel|topk_main_kernel|topk_small_batch|topk_persistent_cluster",
+    "hc_prenorm": r"hc_prenorm_gemm|mhc_pre_|mhc_fused_post_pre",
+    "fallback_sparse_mla": r"sm90::decode::sparse_fp8",
+    "fallback_indexer": r"fp8_paged_mqa_logits",
+}
+"""Kernels that a patch takes the place of: flashmla_ops.so's symbols, DeepGEMM's and SGLang's JIT sources, mhc.py."""
+
+
+def kernel_names(trace: Mapping[str, Any]) -> set[str]:
+    """Names of the GPU kernels in a torch profiler trace (Chrome's format: ``traceEvents`` of category ``kernel``)."""
+    events = trace.get("traceEvents", [])
+    return {str(e.get("name")) for e in events if isinstance(e, Mapping) and str(e.get("cat", "")).lower() == "kernel"}
+
+
+def check_trace(
+    trace: Mapping[str, Any], required: Iterable[str], ours: Mapping[str, tuple[str, ...]] = OURS
+) -> list[ProofProblem]:
+    """Our kernels are in a trace of replayed decode steps, and the replaced ones not. An empty trace proves nothing."""
+    names, problems = kernel_names(trace), []
+    for patch in required:
+        marks = ours.get(patch, ())
+        if marks and not names & set(marks):
+            text = f"none of {patch}'s kernels ({', '.join(marks)}) is among the {len(names)} kernels of the trace"
+            problems.append(ProofProblem("NOT_IN_TRACE", patch, text))
+        pattern = REPLACED.get(patch)
+        left = tuple(sorted(n for n in names if pattern and re.search(pattern, n)))
+        if left:
+            text = f"{patch} is asked for, and what it replaces still runs"
+            problems.append(ProofProblem("REPLACED_IN_TRACE", patch, text, left))
+    return problems
+
+
+def check_log(log: str) -> list[ProofProblem]:
+    """SGLang's own lines about a plug-in that failed."""
+    lines = [line for line in log.splitlines() if any(mark in line for mark in PLUGIN_FAILURES)]
+    text = "SGLang logged a plug-in's failure and came up without it"
+    return [ProofProblem("LOG", "", text, tuple(lines[:10]))] if lines else []

@@ -1,0 +1,124 @@
+"""The scripts of the first look on a GPU: what they start, how they stop it, what they keep."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "gpu"))
+
+import make_entry_point
+import server_steps as steps
+
+REPOSITORY = Path(__file__).parents[2]
+RECIPE = {
+    "server": {"args": {"tp_size": 2, "enable_metrics": True, "disable_radix_cache": False}, "env": {"A": "recipe"}},
+    "patch": {"patches": ["topk", "indexer"], "fallback": ["sparse_mla"]},
+}
+
+
+def test_arguments_become_flags():
+    assert steps.flags(RECIPE) == ["--tp-size", "2", "--enable-metrics"]
+
+
+def test_the_recipes_environment_goes_over_the_callers_whose_sglang_settings_do_not_leak(monkeypatch, tmp_path):
+    monkeypatch.setenv("A", "caller")
+    monkeypatch.setenv("SGLANG_OPT_USE_TOPK_V2", "1")
+    monkeypatch.setenv("DSV4_BROKEN", "topk")
+    monkeypatch.setenv("PYTHONPATH", "/site")
+    env = steps.environment(RECIPE, ["/checkout", "/checkout/kernels"], tmp_path / "counts")
+    assert env["A"] == "recipe"
+    assert not {"SGLANG_OPT_USE_TOPK_V2", "DSV4_BROKEN"} & env.keys()
+    assert env["PYTHONPATH"].split(os.pathsep) == ["/checkout", "/checkout/kernels", "/site"]
+    assert (env["DSV4_PATCHES"], env["DSV4_FALLBACK"]) == ("topk,indexer", "sparse_mla")
+    assert env["DSV4_COUNTS_FILE"] == str(tmp_path / "counts")
+
+
+STUB = """
+import os, subprocess, sys, time
+stubborn = "import signal, time; signal.signal(15, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", stubborn])
+print("child", child.pid, flush=True)
+if "--tp-size" in sys.argv:
+    raise SystemExit(3)
+time.sleep(0.5)
+print({ready!r}, flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def stub(tmp_path):
+    package = tmp_path / "stub" / "sglang"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "launch_server.py").write_text(STUB.format(ready=steps.READY))
+    return os.environ | {"PYTHONPATH": str(package.parent)}
+
+
+def child_of(log):
+    return int(log.read_text().split("child ")[1].split()[0])
+
+
+def gone(pid):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+@pytest.mark.timeout(60)
+def test_a_server_is_ready_by_its_log_and_its_whole_session_is_ended(stub, tmp_path):
+    log = tmp_path / "server.log"
+    server = steps.Server({"server": {"args": {}}}, tmp_path, 1, log, stub)
+    try:
+        server.wait_ready(time.monotonic() + 30)
+    finally:
+        server.stop(seconds=1)
+    assert gone(child_of(log)), "a child that ignores SIGTERM was left behind"
+
+
+@pytest.mark.timeout(60)
+def test_a_server_that_ends_before_it_is_ready_is_told_with_its_exit_code(stub, tmp_path):
+    server = steps.Server(RECIPE, tmp_path, 1, tmp_path / "server.log", stub)
+    with pytest.raises(steps.StepFailed, match="ended with 3"):
+        server.wait_ready(time.monotonic() + 30)
+    server.stop(seconds=1)
+    assert gone(child_of(tmp_path / "server.log"))
+
+
+def test_compiled_kernels_are_kept_and_put_back(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path / "old"))
+    kept = tmp_path / "old" / ".tilelang" / "cache" / "kernel.so"
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"compiled")
+    steps.pack_caches(tmp_path / "caches.txz")
+    monkeypatch.setenv("HOME", str(tmp_path / "new"))
+    (tmp_path / "new").mkdir()
+    steps.restore_caches(tmp_path / "caches.txz")
+    assert (tmp_path / "new" / ".tilelang" / "cache" / "kernel.so").read_bytes() == b"compiled"
+
+
+def test_the_entry_points_of_pyproject_are_found_without_an_installation(tmp_path):
+    make_entry_point.make_entry_point(tmp_path, REPOSITORY / "pyproject.toml")
+    code = "import importlib.metadata as m; print([e.value for e in m.entry_points(group='sglang.srt.plugins')])"
+    env = os.environ | {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, timeout=60)
+    assert "dsv4_kernels.sglang_plugin:register" in done.stdout
+
+
+def test_the_first_look_explains_itself_without_a_gpu():
+    script = REPOSITORY / "tools" / "gpu" / "serve_v4mini.py"
+    done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "--output-check" in done.stdout

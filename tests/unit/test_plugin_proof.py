@@ -1,0 +1,149 @@
+"""A patch counts as on only where the counters and the trace show that it ran."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from dsv4_kernels.sglang_plugin.counts import Counts as Counter
+
+from perfgate.patch_proof import (
+    Calls,
+    Counts,
+    CountsError,
+    calls_a_step,
+    check_counts,
+    check_log,
+    check_trace,
+    read_counts,
+)
+
+SIX_LAYERS = (0, 0, 4, 128, 4, 128)
+STEP = calls_a_step(SIX_LAYERS)
+
+
+def counts(pid=7, patch="sparse_mla", capturing=None, eager=None, patches=None):
+    calls = {patch: Calls(capturing=capturing or {}, eager_by_second=eager or {})}
+    return Counts(
+        schema=1, pid=pid, sglang="0.5.15.post1", arch="sm_90", patches=patches or {patch: ["target"]}, calls=calls
+    )
+
+
+def kinds(problems):
+    return [p.kind for p in problems]
+
+
+def test_calls_a_step_follow_the_models_layers():
+    assert STEP == {
+        "sparse_mla": 6,
+        "fallback_sparse_mla": 6,
+        "indexer": 2,
+        "fallback_indexer": 2,
+        "topk": 2,
+        "hc_prenorm": 12,
+    }
+
+
+def test_a_patch_captured_once_a_layer_and_size_is_proved():
+    assert check_counts([counts(capturing={1: 6, 16: 6, 64: 12})], ["sparse_mla"], [1, 16, 64], STEP) == []
+
+
+def test_a_patch_that_was_not_applied_is_invalid():
+    assert kinds(check_counts([counts()], ["topk"], [1], STEP)) == ["NOT_HOOKED"]
+    assert kinds(check_counts([], ["topk"], [1], STEP)) == ["NOT_HOOKED"]
+
+
+def test_every_rank_has_to_apply_it():
+    one, two = counts(pid=7, capturing={1: 6}), counts(pid=8, capturing={1: 6})
+    assert kinds(check_counts([one], ["sparse_mla"], [1], STEP, ranks=2)) == ["NOT_HOOKED"]
+    assert check_counts([one, two], ["sparse_mla"], [1], STEP, ranks=2) == []
+
+
+def test_a_graph_that_was_captured_without_the_patch_is_invalid():
+    (problem,) = check_counts([counts(capturing={1: 6})], ["sparse_mla"], [1, 16], STEP)
+    assert problem.kind == "NOT_CAPTURED"
+    assert "[16]" in problem.message
+
+
+@pytest.mark.parametrize("count", [1, 5, 7])
+def test_a_capture_that_some_layers_went_round_is_invalid(count):
+    assert kinds(check_counts([counts(capturing={1: count})], ["sparse_mla"], [1], STEP)) == ["WRONG_COUNT"]
+
+
+def test_decode_outside_a_graph_inside_the_window_is_invalid_and_prefills_are_not():
+    window = [(100.5, 110.5)]
+    eager = {100: 3, 105: 6, 110: 3}
+    (problem,) = check_counts([counts(capturing={1: 6}, eager=eager)], ["sparse_mla"], [1], STEP, windows=window)
+    assert problem.kind == "EAGER_IN_WINDOW"
+    assert "6 decode calls" in problem.message
+    indexer = counts(patch="indexer", capturing={1: 2}, eager=eager)
+    assert check_counts([indexer], ["indexer"], [1], STEP, windows=window) == []
+
+
+def test_without_graphs_and_for_the_prewarm_any_call_is_enough():
+    assert kinds(check_counts([counts()], ["sparse_mla"], [], STEP)) == ["NOT_CAPTURED"]
+    assert check_counts([counts(eager={5: 1})], ["sparse_mla"], [], STEP) == []
+    assert check_counts([counts(patch="prewarm", eager={5: 1})], ["prewarm"], [1], STEP) == []
+    assert kinds(check_counts([counts(patch="prewarm")], ["prewarm"], [1], STEP)) == ["NOT_CAPTURED"]
+
+
+def test_what_the_plug_in_writes_is_what_is_read(tmp_path):
+    header = {"sglang": "0.5.23", "arch": "sm_90", "patches": {"topk": ["a.b"]}}
+    counter = Counter(str(tmp_path / "counts.json"), header, lambda: True)
+    counter.note("topk", 16)
+    counter.note("topk", 16)
+    counter.write()
+    (found,) = read_counts(tmp_path / "counts.json")
+    assert found.calls["topk"].capturing == {16: 2}
+    assert check_counts([found], ["topk"], [16], STEP) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"schema": 2}', "[]", '{"schema": 1, "pid": "x"}'])
+def test_a_file_that_is_no_counters_file_is_named(tmp_path, text):
+    (tmp_path / "counts.json.12").write_text(text)
+    with pytest.raises(CountsError, match=r"counts\.json\.12"):
+        read_counts(tmp_path / "counts.json")
+
+
+def trace(*names):
+    events = [{"ph": "X", "cat": "kernel", "name": name} for name in names]
+    return json.loads(json.dumps({"traceEvents": [*events, {"ph": "X", "cat": "cpu_op", "name": "decode_kernel"}]}))
+
+
+def test_a_trace_with_our_kernel_and_without_the_replaced_one_proves_the_replay():
+    assert check_trace(trace("decode_kernel", "nvjet_gemm"), ["sparse_mla"]) == []
+
+
+def test_a_trace_without_our_kernel_proves_nothing():
+    assert kinds(check_trace(trace("nvjet_gemm"), ["sparse_mla"])) == ["NOT_IN_TRACE"]
+    assert kinds(check_trace({}, ["sparse_mla", "topk"])) == ["NOT_IN_TRACE", "NOT_IN_TRACE"]
+
+
+@pytest.mark.parametrize(
+    ("patch", "mark", "replaced"),
+    [
+        ("sparse_mla", "decode_kernel", "void sm90::decode::sparse_fp8::flash_fwd_kernel<KernelTemplate<1, 64>>"),
+        ("indexer", "_logits_kernel", "void deep_gemm::sm90_fp8_paged_mqa_logits<64, 128>(unsigned int)"),
+        ("topk", "select_kernel", "void topk_main_kernel<true>(TopKLaunchParams)"),
+        ("hc_prenorm", "dsv4_hc_combine_kernel", "mhc_pre_big_fuse_with_norm_tilelang_kernel"),
+        ("hc_prenorm", "dsv4_hc_combine_kernel", "void deep_gemm::sm90_tf32_hc_prenorm_gemm_impl<24, 16384>"),
+    ],
+)
+def test_a_replaced_kernel_in_the_trace_is_named(patch, mark, replaced):
+    (problem,) = check_trace(trace(mark, replaced), [patch])
+    assert problem.kind == "REPLACED_IN_TRACE"
+    assert problem.evidence == (replaced,)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[2026-11-29 17:18:08] Failed to load plugin dsv4_kernels from group sglang.srt.plugins",
+        "[2026-11-29 17:18:08] Failed to execute general plugin: dsv4_kernels",
+        "[2026-11-29 17:18:08] Failed to apply hooks to deep_gemm.fp8_paged_mqa_logits",
+    ],
+)
+def test_sglangs_line_about_a_failed_plug_in_is_fatal(line):
+    (problem,) = check_log(f"ready\n{line}\nmore")
+    assert problem.evidence == (line,)
+    assert check_log("The server is fired up and ready to roll!") == []

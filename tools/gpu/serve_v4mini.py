@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+"""A first look at the small DeepSeek-V4 on a GPU: serve recipes one after the other and print a table.
+
+    python3 tools/gpu/serve_v4mini.py --out DIR [--recipes v4mini-stock v4mini-patched ...] [--concurrency 1 16 64]
+        [--samples 1] [--budget 560] [--caches jit.txz] [--trace] [--output-check STEPS]
+
+Needs SGLang on PYTHONPATH and no network; the checkout needs no installation. Under DIR come each server's log,
+summary.jsonl (the client's result lines and the plug-in's counters) and jit-caches.txz; the rest goes to --work. The
+output check holds every later recipe to the first one, which should be the stock server. Exits 1 where a step failed or
+a patch is not proved.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "kernels")]
+
+import server_steps as steps  # noqa: E402
+from make_entry_point import make_entry_point  # noqa: E402
+
+from perfgate import gpu, output_client  # noqa: E402
+from perfgate.models import v4mini  # noqa: E402
+from perfgate.output_check import differences, judge  # noqa: E402
+from perfgate.patch_proof import (  # noqa: E402
+    ProofProblem,
+    calls_a_step,
+    check_counts,
+    check_log,
+    check_trace,
+    kernel_names,
+    read_counts,
+)
+
+
+def main() -> int:
+    options = parse()
+    for folder in (options.out, options.work):
+        folder.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + options.budget
+    if options.caches:
+        steps.restore_caches(options.caches)
+    site = options.work / "site"
+    make_entry_point(site, ROOT / "pyproject.toml")
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
+    began = time.monotonic()
+    import sglang.benchmark.serving  # noqa: F401  # once, before any fork
+
+    print(f"client imports: {time.monotonic() - began:.0f} s", flush=True)
+    nvml = gpu.open_nvml()
+    print("\n".join(map(str, gpu.describe(nvml))), flush=True)
+    gpu.refuse_foreign(gpu.compute_processes(nvml), set())
+    free = [nvml.nvmlDeviceGetMemoryInfo(device).free // gpu.MIB for device in gpu.handles(nvml)]
+    failures, state = 0, State()
+    print(f"{'recipe':<26}{'C':>4}{'tok/s':>10}{'TPOT ms':>9}{'TTFT ms':>9}{'max TTFT':>9}{'done':>6}", flush=True)
+    for index, name in enumerate(options.recipes):
+        try:
+            serve(name, index, options, site, end, state)
+        except (steps.StepFailed, output_client.OutputCheckError, OSError) as error:
+            failures += 1
+            print(f"{name}: FAILED: {error}", flush=True)
+            log = options.out / f"{name}.server.log"
+            if log.exists():
+                print("\n".join(log.read_text(errors="replace").splitlines()[-12:]), flush=True)
+        except Unproved as error:
+            failures += 1
+            print(f"{name}: INVALID: {error}", flush=True)
+        steps.pack_caches(options.out / "jit-caches.txz")
+        gpu.wait_for_memory(nvml, [mib - 1024 for mib in free], timeout=60)
+    return 1 if failures else 0
+
+
+class Unproved(Exception):
+    """A patch, or the output, is not what the recipe asks for."""
+
+
+@dataclass
+class State:
+    """What later recipes are held to: the first server's steps, and the same once more."""
+
+    reference: tuple | None = None
+
+
+def serve(name, index, options, site, end, state):
+    recipe = tomllib.loads((ROOT / "recipes" / f"{name}.toml").read_text())
+    layers = recipe["model"]["options"]["layers"]
+    model = options.work / f"model-{layers}"
+    if not (model / "config.json").exists():
+        v4mini.generate(model, layers)
+    counts = options.work / f"{name}.counts.json"
+    env = steps.environment(recipe, [str(site), str(ROOT), str(ROOT / "kernels")], counts)
+    began = time.monotonic()
+    server = steps.Server(recipe, model, 30000 + index, options.out / f"{name}.server.log", env)
+    try:
+        server.wait_ready(min(end, began + recipe["limits"]["start_seconds"]))
+        print(f"{name}: ready after {time.monotonic() - began:.0f} s", flush=True)
+        warmup, began = recipe["warmup"], time.monotonic()
+        stall, rounds = warmup["stall_seconds"], warmup["max_rounds"]
+        worst = steps.warm(server.url, warmup["prompt_lengths"], v4mini.VOCABULARY, stall, rounds, end)
+        print(f"{name}: warmed in {time.monotonic() - began:.0f} s, slowest step a round {worst} s", flush=True)
+        windows = measure(name, recipe, server, model, options, end)
+        problems = prove(name, recipe, server, counts, windows, options, end)
+        if options.output_check:
+            problems += [ProofProblem("LOG", "", t) for t in compare(name, server, options.output_check, state, end)]
+    finally:
+        server.stop()
+    if problems:
+        raise Unproved("; ".join(p.message for p in problems[:6]))
+
+
+def measure(name, recipe, server, model, options, end):
+    windows = []
+    for concurrency in options.concurrency:
+        for sample in range(-1, options.samples):  # the first warms the point's own shapes and is thrown away
+            result = options.work / f"{name}.c{concurrency}.{sample}.jsonl"
+            began = time.time()
+            seconds = min(recipe["limits"]["sample_seconds"], end - time.monotonic())
+            row = steps.bench(
+                server.url, model, recipe["workload"], concurrency, 1000 * concurrency + sample + 1, result, seconds
+            )
+            if sample < 0:
+                continue
+            windows.append((began, time.time()))
+            keep(options, {"recipe": name, "started_at": began} | {k: v for k, v in row.items() if k != "server_info"})
+            print(
+                f"{name:<26}{concurrency:>4}{row['output_throughput']:>10.1f}{row['median_tpot_ms']:>9.2f}"
+                f"{row['median_ttft_ms']:>9.1f}{1000 * max(row['ttfts']):>9.0f}{row['completed']:>6}",
+                flush=True,
+            )
+    return windows
+
+
+def keep(options, row):
+    with (options.out / "summary.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+
+
+def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProblem]:
+    patch = recipe.get("patch", {})
+    required = [*patch.get("patches", []), *(f"fallback_{p}" for p in patch.get("fallback", []))]
+    info = steps.get(f"{server.url}/server_info")
+    sizes = info["internal_states"][0].get("decode_cuda_graph_bs") or []
+    time.sleep(1)  # the plug-in writes its counters at most this late
+    ratios = v4mini.compress_ratios(recipe["model"]["options"]["layers"])
+    ranks = recipe["server"]["args"].get("tp_size", 1)
+    problems = check_log(server.log.read_text(errors="replace"))
+    found = read_counts(counts)
+    keep(options, {"recipe": name, "counts": [c.model_dump(by_alias=True) for c in found]})
+    problems += check_counts(found, required, sizes, calls_a_step(ratios), ranks, windows)
+    if options.trace:
+        seen = steps.trace(server.url, options.work / f"{name}-trace", min(90.0, end - time.monotonic()))
+        keep(options, {"recipe": name, "kernels": sorted(kernel_names(seen))})
+        problems += check_trace(seen, required)
+    proved = ", ".join(required) or "no patch asked for"
+    print(f"{name}: graphs {sizes}; {proved}: {'proved' if not problems else 'NOT proved'}", flush=True)
+    return problems
+
+
+def compare(name, server, count, state, end) -> list[str]:
+    chooser = random.Random(7)
+    prompts = [[chooser.randrange(3, v4mini.VOCABULARY) for _ in range(length)] for length in (5, 64, 129, 512, 2300)]
+    seconds = max(1.0, end - time.monotonic())
+    if state.reference is None:
+        first = output_client.free_run(server.url, prompts, count, timeout=seconds)
+        again = output_client.forced_run(server.url, prompts, first, together=True, timeout=seconds)
+        same = judge(first, again, first)
+        alone = output_client.forced_run(server.url, prompts, first, together=False, timeout=seconds)
+        noise = judge(first, alone, first)
+        print(f"{name}: same batch again: noise {same.noise:.4g} (deterministic: {same.deterministic})", flush=True)
+        print(f"{name}: one at a time: noise {noise.noise:.4g}", flush=True)
+        state.reference = first, alone if noise.noise > same.noise else again
+        return []
+    first, again = state.reference
+    forced = output_client.forced_run(server.url, prompts, first, timeout=seconds)
+    verdict = judge(first, again, forced)
+    middle = statistics.median(d.amount for d in differences(first, forced))
+    print(
+        f"{name}: output: largest difference {verdict.largest:.4g} (median {middle:.4g}), bound {verdict.bound:.4g}, "
+        f"{verdict.changed_tokens} of {verdict.steps} tokens differ: {'same' if verdict.ok else 'DIFFERENT'}",
+        flush=True,
+    )
+    return list(verdict.problems[:4])
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "dsv4-first-look")
+    parser.add_argument("--recipes", nargs="+", default=["v4mini-stock", "v4mini-patched", "v4mini-fallback"])
+    parser.add_argument("--concurrency", nargs="+", type=int, default=[1, 16, 64])
+    parser.add_argument("--samples", type=int, default=1)
+    parser.add_argument("--budget", type=float, default=560.0, help="seconds for everything")
+    parser.add_argument("--caches", type=Path, help="jit-caches.txz of an earlier run, put back first")
+    parser.add_argument("--trace", action="store_true", help="prove the replay by a short profiler trace")
+    parser.add_argument("--output-check", type=int, default=0, metavar="STEPS")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
