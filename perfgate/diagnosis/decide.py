@@ -41,7 +41,7 @@ def _from_fault(found: list[Fault], scan: Scan, client: ClientFacts) -> Diagnosi
     if client.numbers.get("max_concurrency"):
         details["asked_concurrency"] = client.numbers["max_concurrency"]
     wanted = available = None
-    for _, line in [(0, first.hit.text), *scan.token_lines]:
+    for _, line in scan.token_lines if first.cause is Cause.KV_POOL_EXHAUSTED else []:
         wanted = wanted if wanted is not None else sizes.wanted_tokens(line)
         available = available if available is not None else sizes.available_tokens(line)
     diagnosis = Diagnosis(

@@ -2,7 +2,8 @@
 
 Standard library only, so that it starts in well under a second: ``python server.py '{"token_s": 0.002}'`` prints its
 port on the first line of stdout, SGLang-like log lines on stderr. Protocol as read in ``sglang/benchmark/serving.py``
-and ``srt/entrypoints/http_server.py``: ``/generate`` streams ``data: {json}`` lines with the text so far, then ``[DONE]``.
+and ``srt/entrypoints/http_server.py``: ``/generate`` streams ``data: {json}`` lines with the text so far, then
+``[DONE]``.
 """
 
 from __future__ import annotations

@@ -350,3 +350,16 @@ def test_missing_c64_row_of_the_campaign_names_both_settings():
         log.replace("#running-req: 64", "#running-req: 9"), client_output="benchmark_args=Namespace(max_concurrency=64)"
     )
     assert by_client.details["concurrency"] == 64
+
+
+def test_eager_batch_within_the_captured_graphs_is_not_blamed_on_their_size():
+    log = "[2026-07-20 04:00:00] server_args=ServerArgs(cuda_graph_max_bs=32)\n" + READY
+    found = diagnose(log + decode(n=32, graph=False) + died(OOM))
+    assert "largest_graph" not in found.details
+    assert "Raise" not in found.advice
+
+
+def test_first_of_two_faults_by_position_is_the_cause_whichever_is_worse():
+    access = "CUDA error: an illegal memory access was encountered\n"
+    assert diagnose(READY + access + died(OOM)).cause is Cause.ILLEGAL_ACCESS
+    assert diagnose(READY + died(OOM) + access).cause is Cause.GPU_OOM

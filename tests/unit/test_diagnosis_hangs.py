@@ -179,3 +179,9 @@ def test_an_error_that_was_dealt_with_is_only_a_warning():
     line = "[2026-11-15 04:06:00] Autotuner: CUDA out of memory for tactic 5, skipping it"
     found = diagnose(READY + line + "\n" + decode())
     assert (found.cause, found.warnings) == (Cause.NONE, (line,))
+
+
+@pytest.mark.field_case("C17")
+def test_long_silence_that_ended_is_named_and_not_fatal():
+    found = diagnose(READY + decode() + HEALTH.format(tic="05:49:14", beat="05:42:53") + decode())
+    assert (found.cause, found.fatal, found.details["recovered"]) == (Cause.HANG_NO_PROGRESS, False, True)

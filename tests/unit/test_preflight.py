@@ -68,7 +68,7 @@ def test_missing_c64_of_the_campaign_is_predicted_and_the_smaller_points_are_not
 
 
 def test_pages_are_counted_whole():
-    facts = dataclasses.replace(ROOMY, page_size=256, max_total_tokens=2 * 1536)
+    facts = dataclasses.replace(ROOMY, page_size=256, max_total_tokens=2 * 1536 + 255)
     assert only(facts, plan(2, 1024, 512)).fits
     assert not only(facts, plan(2, 1024, 513)).fits
 

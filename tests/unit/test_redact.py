@@ -168,6 +168,7 @@ def test_what_is_set_stays_visible_and_odd_values_do_not_leak():
         "password": MARK,
         "keys": MARK,
     }
+    assert redact(["--api-key", "two words", "--tp", "8"]) == ["--api-key", MARK, "--tp", "8"]
     deep: object = "s3cret-value"
     for _ in range(200):
         deep = {"x": deep}
