@@ -109,7 +109,7 @@ def expert_coverage(n: float, experts: Experts) -> float:
     total, topk = experts
     if not 0 < topk <= total:
         raise ScalingError(f"experts must be (total, topk) with 0 < topk <= total, got {experts}")
-    return total * (1 - (1 - topk / total) ** n)
+    return float(total * (1 - (1 - topk / total) ** n))
 
 
 def fit(points: Sequence[tuple[float, float, float]], experts: Experts | None = None) -> ScalingLaw:
@@ -130,16 +130,16 @@ def fit(points: Sequence[tuple[float, float, float]], experts: Experts | None = 
     if experts is not None and different < 3:
         notes.append("experts are left out: with 2 concurrencies their cost cannot be told from the cost per request")
         used = None
-    n = np.array([r[0] for r in rows])
+    size = np.array([r[0] for r in rows])
     y = np.array([r[1] for r in rows])
-    sd = np.array([max(r[2], LEAST_NOISE * r[1]) for r in rows])
-    columns = [np.ones_like(n), n]
+    noise = np.array([max(r[2], LEAST_NOISE * r[1]) for r in rows])
+    columns = [np.ones_like(size), size]
     if used is not None:
-        columns.insert(1, np.array([expert_coverage(v, used) for v in n]))
+        columns.insert(1, np.array([expert_coverage(v, used) for v in size.tolist()]))
     design = np.column_stack(columns)
-    values, covariance = _solve(design, y, sd)
+    values, covariance = _solve(design, y, noise)
     residuals = y - design @ values
-    squares = float(np.sum((residuals / sd) ** 2))
+    squares = float(np.sum((residuals / noise) ** 2))
     dof = len(rows) - design.shape[1]
     ends = _intervals(values, covariance, squares, dof)
     if used is not None and values[1] < 0:

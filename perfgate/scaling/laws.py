@@ -144,7 +144,7 @@ def _bounds(law: ScalingLaw, points: Sequence[SweepPoint], bounds: ScalingBounds
             gain = last.throughput / first.throughput
         else:
             gain = last.concurrency / first.concurrency * first.step_ms / last.step_ms
-        ends = f"from C={first.concurrency} to C={last.concurrency}"
-        said = f"speed-up {gain:.3g} {ends}, at least {bounds.speedup_min:g}"
+        span = f"from C={first.concurrency} to C={last.concurrency}"
+        said = f"speed-up {gain:.3g} {span}, at least {bounds.speedup_min:g}"
         found.append(Finding("bound", "broken" if gain < bounds.speedup_min else "kept", said, last.concurrency))
     return found
