@@ -130,16 +130,16 @@ def fit(points: Sequence[tuple[float, float, float]], experts: Experts | None = 
     if experts is not None and different < 3:
         notes.append("experts are left out: with 2 concurrencies their cost cannot be told from the cost per request")
         used = None
-    ns = np.array([r[0] for r in rows])
+    size = np.array([r[0] for r in rows])
     y = np.array([r[1] for r in rows])
-    sds = np.array([max(r[2], LEAST_NOISE * r[1]) for r in rows])
-    columns: list[NDArray[np.float64]] = [np.ones_like(ns), ns]
+    noise = np.array([max(r[2], LEAST_NOISE * r[1]) for r in rows])
+    columns = [np.ones_like(size), size]
     if used is not None:
-        columns.insert(1, np.array([expert_coverage(v, used) for v in ns]))
+        columns.insert(1, np.array([expert_coverage(v, used) for v in size.tolist()]))
     design = np.column_stack(columns)
-    values, covariance = _solve(design, y, sds)
+    values, covariance = _solve(design, y, noise)
     residuals = y - design @ values
-    squares = float(np.sum((residuals / sds) ** 2))
+    squares = float(np.sum((residuals / noise) ** 2))
     dof = len(rows) - design.shape[1]
     ends = _intervals(values, covariance, squares, dof)
     if used is not None and values[1] < 0:

@@ -1,0 +1,95 @@
+"""A/B by paired ratios, and sampling until the answer is clear."""
+
+import numpy as np
+import pytest
+from judging import baseline, noise, sample, samples
+
+from perfgate.baseline import Bounds
+from perfgate.result import Outcome
+from perfgate.verdict import judge, judge_ab, levels, next_step
+from perfgate.verdict.levels import FALSE_ALARMS_A_RUN, MISSED
+
+
+def pairs(count, ratio=1.0, width=0.005, drift=0.26, seed=0, starts=1, start_effect=0.0):
+    rng = np.random.default_rng(seed)
+    effects = rng.normal(0, start_effect, (starts, 2))
+    rows = []
+    for i in range(count):
+        common = 1000 * (1 - drift * i / count)
+        old, new = np.exp(rng.normal(0, width, 2) + effects[i % starts])
+        rows.append(
+            (sample(common * old, server_start=i % starts), sample(common * ratio * new, server_start=i % starts))
+        )
+    return rows
+
+
+@pytest.mark.field_case("N07", "N13")
+@pytest.mark.parametrize(
+    ("ratio", "outcome"), [(1.0, Outcome.PASS), (0.97, Outcome.REGRESSION), (1.03, Outcome.IMPROVED)]
+)
+def test_pairs_are_judged_by_their_ratio_while_the_machine_drifts_by_a_quarter(ratio, outcome):
+    verdict = judge_ab(pairs(20, ratio))
+    assert verdict.outcome is outcome
+    assert verdict.judged_by == "ab"
+    assert verdict.metrics[0].change == pytest.approx(ratio - 1, abs=0.006)
+    unpaired = judge([b for _, b in pairs(20, ratio)], baseline([a.output_throughput for a, _ in pairs(20, ratio)]))
+    assert unpaired.outcome is Outcome.INCONCLUSIVE
+
+
+def test_few_pairs_still_find_ten_percent():
+    assert judge_ab(pairs(6, 0.9)).outcome is Outcome.REGRESSION
+
+
+def test_one_pair_is_not_enough_for_a_few_percent():
+    assert judge_ab(pairs(1, 0.97)).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.field_case("N06")
+def test_two_servers_start_effects_do_not_cancel_and_alternating_starts_show_them():
+    run = pairs(20, 1.0, 0.001, starts=5, start_effect=0.02, seed=3)
+    assert judge_ab(run).outcome is Outcome.INCONCLUSIVE
+    assert judge_ab(pairs(20, 0.97, 0.001), bounds=Bounds(between_start=0.02)).outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("bad", [sample(exit_code=1), sample(completed=0), sample(float("nan")), sample(0.0)])
+def test_a_bad_sample_on_either_side_never_passes_and_names_the_side(bad):
+    good = pairs(10)
+    for side, broken in (("old", [(bad, sample()), *good]), ("new", [*good, (sample(), bad)])):
+        verdict = judge_ab(broken)
+        assert verdict.outcome is Outcome.INVALID
+        assert verdict.why.startswith(side)
+    assert judge_ab([]).outcome is Outcome.MISSING
+
+
+def test_different_accept_lengths_refuse_the_ab():
+    run = [(sample(accept_length=5.12), sample(accept_length=3.87)) for _ in range(10)]
+    assert judge_ab(run).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(3, 20), (5, 6), (1, 2), (5, 5)])
+def test_the_looks_together_spend_no_more_error_than_one(minimum, maximum):
+    spent = [levels(n, minimum, maximum, comparisons=6) for n in range(minimum, maximum + 1)]
+    assert sum(level.alarm for level in spent) <= FALSE_ALARMS_A_RUN / 6 * (1 + 1e-9)
+    assert sum(level.miss for level in spent) <= MISSED * (1 + 1e-9)
+
+
+def test_sampling_stops_early_when_clear_and_goes_on_when_not():
+    base = baseline(noise(20, 0.005))
+    assert next_step(samples(noise(4)), base, 5, 20) == "more"
+    assert next_step(samples(noise(5, 0.003, seed=1)), base, 5, 20) == "stop"
+    assert next_step(samples(noise(5, 0.003, level=900, seed=1)), base, 5, 20) == "stop"
+    assert next_step(samples(noise(5, 0.003, level=990, seed=1)), base, 5, 20) == "more"
+    assert next_step(samples(noise(20, 0.003, level=990, seed=1)), base, 5, 20) == "stop"
+
+
+def test_sampling_goes_to_the_maximum_while_recording_and_stops_where_nothing_can_be_settled():
+    run = samples(noise(5))
+    assert next_step(run, None, 5, 20, recording=True) == "more"
+    assert next_step(run, None, 5, 20) == "stop"
+    assert next_step([sample(exit_code=1)] * 5, baseline(noise(5)), 5, 20) == "stop"
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(0, 5), (6, 5)])
+def test_a_plan_that_cannot_be_is_refused(minimum, maximum):
+    with pytest.raises(ValueError, match="minimum"):
+        next_step([], None, minimum, maximum)
