@@ -144,8 +144,10 @@ def _count_and_length(
             message = f"at least {seqs - twice} prompts were prefilled where {plan.requests} were planned"
         evidence = [line.raw for line in lines] or [f"#new-seq adds up to {seqs}, {twice} perhaps counted twice"]
         yield problem(Kind.STRAY_PREFILL, message, evidence)
-    rest = [line for line in whole if line not in alien]
-    yield from _length(rest, page, plan, limits)
+    found = list(_length([line for line in whole if line not in alien], page, plan, limits))
+    if not found and extra <= 0 and not retracted:
+        found = list(_total_length(own, twice, page, plan, limits))
+    yield from found
     if seqs < plan.requests and window.exact and not log.unparsed:
         message = f"the log shows {seqs} prompts where {plan.requests} were sent; was all of it given?"
         yield problem(Kind.REQUESTS_MISSING, message, [f"#new-seq adds up to {seqs}"], invalid=False)
@@ -163,6 +165,19 @@ def _length(whole: list[PrefillBatch], page: int, plan: Plan, limits: Limits) ->
         message = f"prompts of {tokens / seqs:.0f} tokens on average{rounding}, {plan.input_len} were planned"
         lines = [line.raw for line in whole if not _fits(line, plan.input_len, page)]
         yield problem(Kind.INPUT_LENGTH, message, lines)
+
+
+def _total_length(own: list[PrefillBatch], twice: int, page: int, plan: Plan, limits: Limits) -> Iterator[Problem]:
+    """All prompts together, for a load so heavy that hardly a batch holds whole prompts alone."""
+    tokens = sum(line.new_tokens + line.cached_tokens for line in own)
+    most = plan.requests * math.ceil(plan.input_len / page) * page + twice * page
+    if any(line.cached_tokens for line in own):
+        most += plan.requests * (page - 1)
+    if tokens > most * (1 + limits.input_share):
+        message = (
+            f"{tokens} prompt tokens were prefilled where {plan.requests} prompts of {plan.input_len} were planned"
+        )
+        yield problem(Kind.INPUT_LENGTH, message, [f"#new-token and #cached-token add up to {tokens}, at most {most}"])
 
 
 def _most(line: PrefillBatch, input_len: int, page: int) -> int:

@@ -140,6 +140,15 @@ def test_longer_prompts_are_noticed_behind_pages_and_exact_ones_are_not() -> Non
     assert judged(log=log_of(*startup, *run_lines(longer, page=256)), plan=plan) == {Kind.INPUT_LENGTH}
 
 
+def test_longer_prompts_are_noticed_where_every_batch_holds_a_cut_one() -> None:
+    def chunked(each: int) -> set[Kind]:
+        lines = [line for line in run_lines() if "#new-seq: 16" not in line]
+        return judged(log=log_of(*lines, *(prefill_line(3 + i, 1, each, running=9, pending=9000) for i in range(80))))
+
+    assert chunked(1024) == set()
+    assert chunked(1280) == {Kind.INPUT_LENGTH}
+
+
 @pytest.mark.field_case("B15")
 def test_itl_per_verify_step_under_speculation_is_no_standstill() -> None:
     speculative = healthy(tpot_ms=3.2, accept_length=2.7, mean_itl_ms=8.72, median_itl_ms=8.72, p99_itl_ms=20.0)
