@@ -61,7 +61,11 @@ def _blocks(path: Path, start: int, end: int | None) -> Iterator[tuple[list[str]
     size = file_size(path)
     if start > size:
         raise ServerLogError(f"{path} has {size} bytes but {start} were read before: it was truncated or rotated")
-    with path.open("rb") as file:
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise ServerLogError(f"can't read the server log {path}: {error.strerror}") from error
+    with file:
         position = start
         if start:
             file.seek(start - 1)

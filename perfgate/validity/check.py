@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from perfgate.serverlog import ServerLog
-from perfgate.validity import figures, host, load, serverside, traffic
+from perfgate.validity import figures, host, load, prompts, serverside, traffic
 from perfgate.validity.counters import check_counters
 from perfgate.validity.problem import DEFAULT_LIMITS, Limits, Problem
 from perfgate.validity.runs import sample_window
@@ -56,7 +56,7 @@ def _all(
     window = sample_window(log, sample, plan)
     yield from traffic.check_running(window.log, plan)
     yield from traffic.check_access(window, plan)
-    yield from traffic.check_prefill(window, plan, limits)
+    yield from prompts.check_prefill(window, plan, limits)
     yield from serverside.check_events(window.log)
     yield from serverside.check_graphs(window.log)
     yield from serverside.check_queue(window.log, plan)

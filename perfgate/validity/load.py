@@ -58,12 +58,12 @@ def check_little(sample: Sample, plan: Plan, limits: Limits) -> Iterator[Problem
 
 def check_concurrency(sample: Sample, plan: Plan, limits: Limits) -> Iterator[Problem]:
     """Mean concurrency near C. A duration that holds a slow ``/server_info`` or an idle client shows here (B26)."""
-    steady = plan.num_prompts >= limits.prompts_per_request * plan.concurrency
-    if not steady:
+    waves = plan.num_prompts / plan.concurrency
+    if waves < limits.fewest_waves:
         yield problem(
             Kind.TOO_FEW_PROMPTS,
             f"{plan.num_prompts} prompts at C={plan.concurrency} hardly leave a steady state",
-            [f"num_prompts {plan.num_prompts}, at least {limits.prompts_per_request * plan.concurrency} are needed"],
+            [f"num_prompts {plan.num_prompts}, at least {limits.fewest_waves * plan.concurrency:.0f} are needed"],
             invalid=False,
         )
     if plan.warmup_requests > plan.concurrency:
@@ -80,9 +80,13 @@ def check_concurrency(sample: Sample, plan: Plan, limits: Limits) -> Iterator[Pr
         message = f"mean concurrency {sample.concurrency:.2f} is above C={in_flight}"
         yield problem(Kind.CONCURRENCY, message, figures)
         return
-    alone = in_flight == 1
-    least = limits.concurrency_alone if alone else limits.concurrency_share
-    if not share >= least and (steady or alone):
+    if in_flight == 1:
+        least = limits.concurrency_alone
+    elif waves >= limits.steady_waves:
+        least = limits.concurrency_share
+    else:
+        least = limits.concurrency_few_waves
+    if not share >= least:
         message = (
             f"mean concurrency {sample.concurrency:.2f} is far from C={in_flight}: the duration holds time without "
             "requests (a slow /server_info, a client that lags)"

@@ -84,7 +84,9 @@ class Limits:
     ``cached_share``: cached prompt tokens. ``input_share``: mean prompt length against the plan.
     ``retokenized_share``: below it the text was not generated; ``retokenized_warn``: below it worth a word (B19).
     ``concurrency_share``: least mean concurrency with at least 5 prompts for each request in flight, where the drain of
-    the last wave alone leaves 0.8; ``concurrency_alone``: the same at C=1, which has no drain.
+    the last wave alone leaves 0.8; ``concurrency_few_waves``: with fewer; ``concurrency_alone``: at C=1, without drain.
+    ``steady_waves``: prompts a request in flight from which ``concurrency_share`` holds; below ``fewest_waves`` there
+    is no steady state at all (B20).
     ``identity``: relative error of figures that follow from each other. ``client_cpu``: of one core (B21).
     ``accept_share``: difference in accept length (B23). ``stall_s``, ``stall_share``: a gap between batch lines.
     """
@@ -97,7 +99,9 @@ class Limits:
     retokenized_warn: float = 0.9
     concurrency_share: float = 0.75
     concurrency_alone: float = 0.95
-    prompts_per_request: int = 5
+    concurrency_few_waves: float = 0.4
+    steady_waves: float = 5.0
+    fewest_waves: float = 2.0
     identity: float = 0.02
     client_cpu: float = 0.9
     accept_share: float = 0.03

@@ -19,6 +19,11 @@ class Window:
     log: ServerLog
     exact: bool = True
 
+    @property
+    def complete(self) -> bool:
+        """Whether what is not in the log did not happen; an excerpt, without the server's arguments, proves nothing."""
+        return self.exact and self.log.facts.page_size is not None
+
 
 def generation_posts(log: ServerLog) -> list[Event]:
     """The access lines of requests that generate."""

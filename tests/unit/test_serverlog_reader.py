@@ -76,6 +76,8 @@ def test_truncated_or_rotated_file_is_an_error(tmp_path: Path) -> None:
 def test_missing_file_is_an_error_that_names_it(tmp_path: Path) -> None:
     with pytest.raises(ServerLogError, match=r"no-such\.log"):
         read_file(tmp_path / "no-such.log")
+    with pytest.raises(ServerLogError, match=tmp_path.name):
+        read_file(tmp_path)
 
 
 def test_bytes_that_are_no_text_do_not_stop_the_reading(tmp_path: Path) -> None:

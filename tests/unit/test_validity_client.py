@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from validity_kit import (
@@ -22,7 +23,7 @@ from validity_kit import (
 
 from perfgate.validity import ProblemKind as Kind
 from perfgate.validity import check, compare, steady_decode, tokens_per_chunk
-from perfgate.workload import Plan, SampleError, read_sample
+from perfgate.workload import Plan, Sample, SampleError, read_sample
 
 
 def test_healthy_sample_has_no_problem_at_all() -> None:
@@ -140,6 +141,15 @@ def test_longer_prompts_are_noticed_behind_pages_and_exact_ones_are_not() -> Non
     assert judged(log=log_of(*startup, *run_lines(longer, page=256)), plan=plan) == {Kind.INPUT_LENGTH}
 
 
+def test_longer_prompts_are_noticed_where_every_batch_holds_a_cut_one() -> None:
+    def chunked(each: int) -> set[Kind]:
+        lines = [line for line in run_lines() if "#new-seq: 16" not in line]
+        return judged(log=log_of(*lines, *(prefill_line(3 + i, 1, each, running=9, pending=9000) for i in range(80))))
+
+    assert chunked(1024) == set()
+    assert chunked(1280) == {Kind.INPUT_LENGTH}
+
+
 @pytest.mark.field_case("B15")
 def test_itl_per_verify_step_under_speculation_is_no_standstill() -> None:
     speculative = healthy(tpot_ms=3.2, accept_length=2.7, mean_itl_ms=8.72, median_itl_ms=8.72, p99_itl_ms=20.0)
@@ -181,6 +191,48 @@ def test_early_end_is_a_failure_and_a_retokenised_shortfall_alone_a_warning() ->
 def test_too_few_prompts_for_a_steady_state_are_warned_of() -> None:
     plan = Plan(64, 64, 1024, 256)
     assert kinds(check(healthy(plan), None, plan), invalid=False) == {Kind.TOO_FEW_PROMPTS}
+
+
+# What the real client of 0.5.23 reported of a scripted server: 16 prompts, C=4, 64 tokens each.
+SCRIPTED = Plan(concurrency=4, num_prompts=16, input_len=4, output_len=64)
+HONEST = {"duration_s": 0.6287, "output_throughput": 1628.87, "concurrency": 3.87, "mean_ttft_ms": 6.83}
+
+
+def _scripted(**changes: Any) -> Sample:
+    latencies = {"mean_tpot_ms": 2.3056, "median_tpot_ms": 2.31, "mean_itl_ms": 2.3, "median_ttft_ms": 6.8}
+    figures = {**HONEST, **latencies, "mean_e2e_latency_ms": 152.08, "request_throughput": 25.45, **changes}
+    return healthy(SCRIPTED, **figures)
+
+
+def test_honest_run_of_the_scripted_server_counts_without_a_word() -> None:
+    assert check(_scripted(), None, SCRIPTED) == []
+
+
+@pytest.mark.field_case("B17")
+def test_run_with_four_tokens_a_chunk_counts() -> None:
+    chunked = {"duration_s": 0.5667, "output_throughput": 1807.0, "request_throughput": 28.23, "concurrency": 3.944}
+    latencies = {"mean_ttft_ms": 12.94, "median_ttft_ms": 12.9, "mean_tpot_ms": 2.012, "median_tpot_ms": 2.01}
+    sample = _scripted(**chunked, **latencies, mean_itl_ms=8.05, mean_e2e_latency_ms=139.7)
+    assert kinds(check(sample, None, SCRIPTED)) == set()
+
+
+@pytest.mark.field_case("B26")
+def test_three_seconds_of_server_info_show_in_the_concurrency_even_with_few_prompts() -> None:
+    slow = {"duration_s": 3.65, "output_throughput": 280.5, "request_throughput": 4.38, "concurrency": 0.69}
+    latencies = {"mean_ttft_ms": 12.2, "mean_tpot_ms": 2.30, "median_tpot_ms": 2.40, "mean_e2e_latency_ms": 157.1}
+    assert Kind.CONCURRENCY in judged(_scripted(**slow, **latencies), plan=SCRIPTED)
+
+
+@pytest.mark.parametrize(
+    ("changes", "row"),
+    [
+        ({"total_output_tokens_retokenized": 0, "mean_ttft_ms": 0.0, "mean_itl_ms": 0.0}, "B02"),
+        ({"total_output_tokens": 64}, "B01"),
+        ({"completed": 8, "total_output_tokens": 512}, "B03"),
+    ],
+)
+def test_bad_run_of_the_scripted_server_never_counts(changes: dict[str, Any], row: str) -> None:
+    assert judged(_scripted(**changes), plan=SCRIPTED), row
 
 
 @pytest.mark.field_case("B21")

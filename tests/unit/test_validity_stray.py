@@ -73,6 +73,11 @@ def test_data_parallel_ranks_are_added_up_before_they_are_compared() -> None:
     assert judged(log=log_of(*ranks(8, 8))) == set()
 
 
+def test_requests_that_move_between_data_parallel_ranks_are_not_counted_twice() -> None:
+    moving = [(12, " DP0 TP0"), (4, " DP1 TP1"), (4, " DP0 TP0"), (12, " DP1 TP1")]  # all in one second
+    assert judged(log=log_of(*(decode_line(3, n, rank=rank) for n, rank in moving))) == set()
+
+
 def test_other_ranks_of_one_group_repeat_the_same_batches() -> None:
     lines = [*run_lines(), *(decode_line(3, 16, rank=rank) for rank in (" TP0", " TP1"))]
     assert judged(log=log_of(*lines)) == set()
@@ -117,6 +122,7 @@ def test_scrapes_and_looks_at_the_model_are_nobodys_traffic() -> None:
 def test_log_with_fewer_requests_than_were_sent_is_another_servers() -> None:
     lines = run_lines(Plan(16, 32, 1024, 256))
     assert judged(log=log_of(*lines)) == {Kind.REQUESTS_MISSING}
+    assert judged(log=log_of(*lines, startup=False)) == set()  # an excerpt proves nothing by what it lacks
 
 
 def test_flush_in_the_middle_is_said() -> None:
