@@ -5,7 +5,7 @@ The keys and what they hold (every part, and every key marked ?, may be absent):
 ``scaling``  {a, b, e?, experts? [number, chosen a token], asymptote? tok/s, residual_p?, intervals? {a: [low, high]},
              points: [{n, step_ms, sd_ms?}] or [[n, step_ms, sd_ms]], laws? [text],
              baseline? {a, b, e?, experts?, points?}}; times in ms
-``history``  {"1": [{date, commit?, median, low?, high?}], …, change_points? {"1": [index, …]}}; medians in tok/s
+``history``  {"1": [{date, commit?, median or throughput, …}], change_points? {"1": [index, …]}}; medians in tok/s
 ``profile``  {shares: {category: share}, baseline_shares? {category: share}}
 ``kernels``, ``preflight``, ``loosened``, ``orphaned_baselines``  lists of texts or of flat tables
 """
@@ -62,6 +62,7 @@ class Series:
     path: str
     medians: tuple[float, ...]
     changes: tuple[int, ...] = ()
+    median_paths: tuple[str, ...] = ()
 
 
 def fit(scaling: Mapping[str, Any], path: str) -> Fit:
@@ -108,11 +109,14 @@ def series(history: Mapping[str, Any], path: str) -> list[Series]:
         place = join(path, key)
         if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
             raise ShapeError(f"{place}: expected a list of tables with date and median")
-        medians = tuple(_number(row, "median", join(place, i)) for i, row in enumerate(rows))
+        names = tuple("median" if "median" in row else "throughput" for row in rows)
+        medians = tuple(
+            _number(row, name, join(place, i)) for i, (row, name) in enumerate(zip(rows, names, strict=True))
+        )
         marked = changes.get(key, []) if isinstance(changes, Mapping) else []
         if any(not isinstance(i, int) or not 0 <= i < len(medians) for i in marked):
             raise ShapeError(f"{path}/change_points/{key}: {marked!r} are not all indices of {len(medians)} medians")
-        found.append(Series(key, place, medians, tuple(marked)))
+        found.append(Series(key, place, medians, tuple(marked), tuple(join(place, i, n) for i, n in enumerate(names))))
     return sorted(found, key=lambda s: (not s.concurrency.isdigit(), s.concurrency.zfill(9)))
 
 

@@ -141,7 +141,7 @@ def history(source: Source, series: extras.Series) -> Markup:
     for i, m in enumerate(series.medians):
         mark = svg.triangle if i in series.changes else svg.circle
         css = "bad" if i in series.changes else "run"
-        body.append(mark(x(i), y(m), css, source.attributes(join(series.path, i, "median"), "tok/s")))
+        body.append(mark(x(i), y(m), css, source.attributes(series.median_paths[i], "tok/s")))
     body += [svg.text(_LEFT, 170, "oldest", "tick"), svg.text(_RIGHT, 170, "newest", "tick", "end")]
     return svg.figure(_WIDTH, 178, f"recorded medians at C={series.concurrency}, tokens/s", body)
 

@@ -31,13 +31,15 @@ def gate(tmp_path: Path, change: str | None) -> tuple[Job, Path]:
     (tools / "tox").write_text(f'#!/bin/sh\nexec "{sys.executable}" "{Path(__file__).parent / "tox_here.py"}" "$@"\n')
     (tools / "tox").chmod(0o755)
     # The runner's python3 is the one whose packages are being tested.
-    (tools / "python3").symlink_to(sys.executable)
+    (tools / "python3").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (tools / "python3").chmod(0o755)
     paths = [str(work), str(work / "kernels"), *([str(CHANGES / change)] if change else [])]
     machine = {
         "PATH": f"{tools}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": ":".join(paths),
         "TOX_CORRECTNESS": "correctness",
         "TOX_PERF": "perf",
+        "TOX_DOCTOR": "doctor",
         "LOCK": str(tmp_path / "lock"),
     }
     needs = {"approve": {"outputs": {"card": "h200", "recipe": "cpu-tiny", "sha": sha.stdout.strip()}}}

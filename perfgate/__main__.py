@@ -1,0 +1,19 @@
+"""``python -m perfgate COMMAND``."""
+
+from __future__ import annotations
+
+import sys
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command; 2 where there is none of that name."""
+    if arguments[:1] == ["doctor"]:
+        from perfgate import doctor
+
+        return doctor.main(arguments[1:])
+    print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

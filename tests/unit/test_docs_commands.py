@@ -1,0 +1,77 @@
+"""The guides name only files, environments, options, labels and recipe keys that exist."""
+
+import configparser
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDES = ("runner", "verdicts", "recipes", "baselines", "fleet", "air-gapped")
+
+
+def guide(name: str) -> str:
+    return (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+
+
+def environments() -> set[str]:
+    ini = configparser.ConfigParser(interpolation=None)
+    ini.read(ROOT / "tox.ini", encoding="utf-8")
+    found: set[str] = set()
+    for section in ini.sections():
+        names = section.removeprefix("testenv:")
+        match = re.fullmatch(r"([\w-]*)\{([\w,\s-]+)\}([\w-]*)", names)
+        found |= {match[1] + w.strip() + match[3] for w in match[2].split(",")} if match else {names}
+    return found
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_links_lead_to_files_that_exist(name):
+    links = [link for link in re.findall(r"\]\(([^)#]+)\)", guide(name)) if "://" not in link]
+    assert [link for link in links if not (ROOT / "docs" / link).exists()] == []
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_tox_environments_exist(name):
+    assert set(re.findall(r"tox -e ([\w-]+)", guide(name))) <= environments()
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_recipes_named_in_commands_exist(name):
+    asked = set(re.findall(r"--recipe ([a-z0-9][\w.-]+)", guide(name)))
+    assert asked <= {path.stem for path in (ROOT / "recipes").glob("*.toml")}
+
+
+@pytest.mark.parametrize("name", GUIDES)
+def test_options_of_the_suite_exist(name, pytestconfig):
+    known = {option for action in pytestconfig._parser._anonymous.options for option in action.names()}
+    for group in pytestconfig._parser._groups:
+        known |= {option for action in group.options for option in action.names()}
+    lines = [
+        line for line in guide(name).replace("\\\n", " ").splitlines() if re.search(r"(perf|pytest -m \w+) .*--", line)
+    ]
+    asked = {option for line in lines if "doctor" not in line for option in re.findall(r"(?<= )--[a-z][a-z-]+", line)}
+    assert asked <= known
+
+
+def test_the_recipe_of_the_guide_is_a_valid_one(tmp_path):
+    from perfgate import recipe
+
+    text = re.search(r"```toml\n(.*?)```", guide("recipes"), re.DOTALL)[1]
+    (tmp_path / "cpu-tiny-short.toml").write_text(text, encoding="utf-8")
+    assert recipe.load(tmp_path / "cpu-tiny-short.toml").concurrencies == [1, 16]
+
+
+def test_every_verdict_has_its_row():
+    from perfgate.result import Outcome
+
+    rows = re.findall(r"^\| ([A-Z_]+) \| (.) \|", guide("verdicts"), re.MULTILINE)
+    from perfgate.report.words import GLYPHS
+
+    assert dict(rows) == {str(outcome): GLYPHS[outcome] for outcome in Outcome}
+
+
+def test_the_labels_in_the_runner_guide_are_those_that_the_workflow_takes():
+    workflow = (ROOT / ".github/workflows/perf-gate.yml").read_text(encoding="utf-8")
+    for card in re.findall(r"`perf-gate:([\w-]+)`", guide("runner")):
+        assert re.search(rf"^\s+{re.escape(card)}\) recipe=", workflow, re.MULTILINE)
