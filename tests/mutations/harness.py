@@ -50,10 +50,9 @@ def apply(fault: Fault, tree: Path) -> None:
     """Replace the fault's text in the copy; raise HarnessFault unless it occurs exactly once."""
     path = tree / fault.file
     text = path.read_text()
-    if text.count(fault.old) != 1:
-        raise HarnessFault(
-            f"{fault.file} holds {fault.old!r} {text.count(fault.old)} times: update tests/mutations/faults.py"
-        )
+    times = text.count(fault.old)
+    if times != 1:
+        raise HarnessFault(f"{fault.file} holds {fault.old!r} {times} times: update tests/mutations/faults.py")
     path.write_text(text.replace(fault.old, fault.new))
 
 
