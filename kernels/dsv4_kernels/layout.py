@@ -136,16 +136,16 @@ def pack_exact(nope: torch.Tensor, scales: torch.Tensor, rope: torch.Tensor) -> 
 
 def write(cache: torch.Tensor, tokens: torch.Tensor, data: torch.Tensor, scales: torch.Tensor) -> None:
     """Store packed rows at token indices ``tokens`` [n] int64 of ``cache``, touching no other byte."""
-    pages, data_at, scales_at = _addresses(geometry(cache), tokens)
-    physical = _physical(cache)
+    pages, data_at, scales_at = addresses(geometry(cache), tokens)
+    physical = physical_bytes(cache)
     physical[pages[:, None], data_at[:, None] + torch.arange(DATA_BYTES, device=cache.device)] = data
     physical[pages[:, None], scales_at[:, None] + torch.arange(SCALE_BYTES, device=cache.device)] = scales
 
 
 def unpack(cache: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     """Dequantise tokens [n] int64 of ``cache`` to fp32 [n, 512]; reads no other token."""
-    pages, data_at, scales_at = _addresses(geometry(cache), tokens)
-    physical = _physical(cache)
+    pages, data_at, scales_at = addresses(geometry(cache), tokens)
+    physical = physical_bytes(cache)
     data = physical[pages[:, None], data_at[:, None] + torch.arange(DATA_BYTES, device=cache.device)]
     scale = physical[pages[:, None], scales_at[:, None] + torch.arange(SCALES, device=cache.device)]
     factor = torch.exp2(scale.double() - UE8M0_BIAS)
@@ -155,13 +155,15 @@ def unpack(cache: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
     return torch.cat([(nope * factor[..., None]).view(-1, NOPE_DIM).float(), rope], dim=1)
 
 
-def _physical(cache: torch.Tensor) -> torch.Tensor:
+def physical_bytes(cache: torch.Tensor) -> torch.Tensor:
+    """The bytes of ``cache``'s pages as a view [pages, page_size * 584] uint8: data first, then scales."""
     shape = geometry(cache)
     used = shape.page_size * TOKEN_BYTES
     return cache.view(torch.uint8).as_strided((shape.pages, used), (shape.page_stride, 1))
 
 
-def _addresses(shape: CacheGeometry, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def addresses(shape: CacheGeometry, tokens: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Page of each token, and where in the page its 576 bytes of data and its 8 bytes of scales start."""
     tokens = tokens.long()
     slot = tokens % shape.page_size
     return tokens // shape.page_size, slot * DATA_BYTES, shape.page_size * DATA_BYTES + slot * SCALE_BYTES

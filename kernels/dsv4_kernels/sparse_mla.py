@@ -13,6 +13,7 @@ from .sparse_mla_kernels import decode_kernel, merge_kernel
 from .sparse_mla_table import (
     MERGE,
     MERGE_INTERPRETED,
+    SPILL_BOUND,
     TABLE,
     DecodeConfig,
     MergeConfig,
@@ -24,6 +25,7 @@ from .sparse_mla_table import (
 LOG2E = 1.4426950408889634
 MAX_HEADS = 128
 MAX_PROGRAMS = 2**31 - 1
+_FLAGS = {"HAS_LENGTH": True, "HAS_EXTRA": True, "HAS_EXTRA_LENGTH": True, "HAS_SINK": True}
 
 
 def sparse_mla_decode(
@@ -206,7 +208,7 @@ def _check_indices(
 
 
 def compile_cases(card: Card) -> Iterator[CompileCase]:
-    """Yield every compilation that a launch on ``card`` with contiguous inputs and a sink can ask for."""
+    """Yield each configuration that a launch on ``card`` can choose, with every option on, which needs the most."""
     decode = {
         "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
         "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32",
@@ -219,27 +221,27 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     units = ("length_stride", "extra_length_stride", "q_stride_d", "index_stride_k", "extra_index_stride_k")
     for config in configurations(card.name):
         for split in (False, True):
-            for extra in (False, True):
-                pointers = decode | {"part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32"}
-                constexprs = dict.fromkeys(units, 1) | _flags(extra) | _constexprs(config, split, interpret=False)
-                shape = f"h={config.block_h},n={config.block_n},warps={config.num_warps},stages={config.num_stages}"
-                yield CompileCase(
-                    name=f"sparse_mla[{shape},{'split' if split else 'whole'},{'main+extra' if extra else 'main'}]",
-                    kernel=decode_kernel,
-                    signature=_signature(decode_kernel, pointers, constexprs, "scale_log2"),
-                    constexprs=constexprs,
-                    num_warps=config.num_warps,
-                    num_stages=config.num_stages,
-                    aligned=(*pointers, *strides),
-                    tensor_cores=True,
-                )
+            pointers = decode | {"part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32"}
+            constexprs = dict.fromkeys(units, 1) | _FLAGS | _constexprs(config, split, interpret=False)
+            shape = f"h={config.block_h},n={config.block_n},warps={config.num_warps},stages={config.num_stages}"
+            yield CompileCase(
+                name=f"sparse_mla[{shape},{'split' if split else 'whole'}]",
+                kernel=decode_kernel,
+                signature=_signature(decode_kernel, pointers, constexprs, "scale_log2"),
+                constexprs=constexprs,
+                num_warps=config.num_warps,
+                num_stages=config.num_stages,
+                aligned=(*pointers, *strides),
+                tensor_cores=True,
+                max_spill_bytes=SPILL_BOUND,
+            )
     for block_n in sorted({config.block_n for config in configurations(card.name)}):
         pointers = {
             "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
             "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
         }  # fmt: skip
         units = {"length_stride": 1, "extra_length_stride": 1}
-        constexprs = units | _flags(True) | _merge_constexprs(MERGE, block_n, interpret=False)
+        constexprs = units | _FLAGS | _merge_constexprs(MERGE, block_n, interpret=False)
         yield CompileCase(
             name=f"sparse_mla_merge[n={block_n}]",
             kernel=merge_kernel,
@@ -249,10 +251,6 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             num_stages=3,
             aligned=tuple(pointers),
         )
-
-
-def _flags(extra: bool) -> dict[str, bool]:
-    return {"HAS_LENGTH": True, "HAS_EXTRA": extra, "HAS_EXTRA_LENGTH": extra, "HAS_SINK": True}
 
 
 def _signature(kernel: Any, pointers: dict[str, str], constexprs: dict[str, Any], *floats: str) -> dict[str, str]:

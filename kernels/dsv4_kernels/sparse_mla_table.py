@@ -29,16 +29,20 @@ class Rule:
     max_splits: int = 64
 
 
+# Bytes of spilled registers a thread that a configuration may cost: the 64-head tile's accumulators alone fill 128 of a
+# thread's 255 registers, and what spills lies outside the token loop.
+SPILL_BOUND = 96
+
 # The first rule that fits is taken; the last of each card fits everything.
 TABLE: dict[str, tuple[Rule, ...]] = {
     "sm_90": (
         Rule(None, 16, DecodeConfig(block_h=16, block_n=32, num_warps=4, num_stages=3), programs_per_sm=2.0),
-        Rule(None, 32, DecodeConfig(block_h=32, block_n=64, num_warps=4, num_stages=2), programs_per_sm=1.0),
-        Rule(4, None, DecodeConfig(block_h=32, block_n=32, num_warps=4, num_stages=2), programs_per_sm=1.0),
-        Rule(None, None, DecodeConfig(block_h=64, block_n=64, num_warps=8, num_stages=2), programs_per_sm=1.0),
+        Rule(4, None, DecodeConfig(block_h=16, block_n=32, num_warps=4, num_stages=3), programs_per_sm=1.0),
+        Rule(None, 32, DecodeConfig(block_h=32, block_n=64, num_warps=8, num_stages=2), programs_per_sm=1.0),
+        Rule(None, None, DecodeConfig(block_h=64, block_n=32, num_warps=8, num_stages=3), programs_per_sm=1.0),
     ),
     "sm_120": (
-        Rule(None, None, DecodeConfig(block_h=16, block_n=32, num_warps=4, num_stages=2), programs_per_sm=1.0),
+        Rule(None, None, DecodeConfig(block_h=16, block_n=32, num_warps=8, num_stages=2), programs_per_sm=1.0),
     ),
 }  # fmt: skip
 

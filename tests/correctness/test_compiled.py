@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from kit import compiled
-
 from dsv4_kernels.card import CARDS
+from kit import compiled
 
 CASES = [
     pytest.param(module, card, case, id=f"{card.name}-{case.name}")

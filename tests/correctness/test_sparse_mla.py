@@ -38,7 +38,7 @@ def test_every_configuration_equals_both_oracles(
 @pytest.mark.parametrize("topk", [128, 192, 512, 1024])
 @pytest.mark.parametrize("heads", [8, 16, 32, 64, 128])
 def test_any_heads_with_any_topk(heads: int, topk: int, device: torch.device) -> None:
-    length = topk if ON_GPU else topk // 16 + 1
+    length = topk if ON_GPU else topk // 32 + 1
     main = Source(page_size=256, pages=5, topk=topk, lengths=(length,))
     inputs = build(DecodeCase(batch=1, queries=1, heads=heads, main=main, seed=heads + topk), device)
     assert_matches_oracles(decode(inputs), inputs)
@@ -46,10 +46,10 @@ def test_any_heads_with_any_topk(heads: int, topk: int, device: torch.device) ->
 
 @pytest.mark.field_case("K17", "K18", "K19")
 def test_lengths_of_every_residue_and_edge_side_by_side(device: torch.device) -> None:
-    edges = (0, 1, 2, 3, 4, 5, 31, 32, 33, 34, 35, 63, 64, 65, 126, 127, 128, 129)
+    edges = (0, 1, 2, 3, 4, 5, 31, 32, 33, 34, 63, 65, 127, 128)
     lengths = (*edges, 130, 131, 511, 512, 513, 514, 515) if ON_GPU else edges
     main = Source(page_size=256, pages=3, topk=128, lengths=tuple(min(length, 128) for length in lengths))
-    extra = Source(page_size=64, pages=9, topk=513, lengths=tuple(reversed(lengths)) if ON_GPU else lengths)
+    extra = Source(page_size=64, pages=9, topk=513, lengths=tuple(reversed(lengths)))
     inputs = build(DecodeCase(batch=len(lengths), queries=1, heads=8, main=main, extra=extra, seed=3), device)
     assert_matches_oracles(decode(inputs), inputs)
 
@@ -67,7 +67,7 @@ def test_more_rows_than_heads_or_than_a_decode_batch(rows: int, device: torch.de
 @pytest.mark.parametrize("page_size", [256, 64, 2])
 def test_every_slot_of_a_page_is_found(page_size: int, device: torch.device) -> None:
     """A row that attends to one token returns that token, rounded to bf16, and nothing of its neighbours."""
-    step = 1 if ON_GPU else max(1, page_size // 8)
+    step = 1 if ON_GPU else max(1, page_size // 4 + 1)
     slots = range(page_size - 1, 3 * page_size, step)
     main = Source(page_size=page_size, pages=3, topk=1, lengths=None)
     inputs = build(DecodeCase(batch=len(slots), queries=1, heads=8, main=main, sink="none"), device)

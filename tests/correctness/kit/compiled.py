@@ -18,10 +18,9 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from filelock import FileLock
-
 import dsv4_kernels
 from dsv4_kernels.card import CARDS, Card, CompileCase
+from filelock import FileLock
 
 MODULES = ("sparse_mla", "indexer", "topk", "hyper_connection")
 TIMEOUT_S = 600
