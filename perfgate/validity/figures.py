@@ -45,8 +45,8 @@ def _input(sample: Sample, plan: Plan, limits: Limits) -> Iterator[Problem]:
     if abs(sample.total_input_tokens - plan.input_tokens) > limits.input_share * plan.input_tokens:
         figures.append(f"total_input_tokens {sample.total_input_tokens}, planned {plan.input_tokens}")
     if sample.input_lens:
-        mean = math.fsum(sample.input_lens) / len(sample.input_lens)
-        if abs(mean - plan.input_len) > limits.input_share * plan.input_len:
+        mean = sum(sample.input_lens) / len(sample.input_lens)
+        if not abs(mean - plan.input_len) <= limits.input_share * plan.input_len:
             figures.append(f"mean of input_lens {mean:.1f}, planned {plan.input_len}")
     if figures:
         yield problem(Kind.INPUT_LENGTH, f"the prompts are not {plan.input_len} tokens long", figures)

@@ -85,7 +85,7 @@ def read_sample(
     """
     try:
         row = json.loads(jsonl_line)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # also a number of more digits than Python converts
         raise SampleError(f"not a whole JSON object: {error}; line starts {jsonl_line[:80]!r}") from None
     if not isinstance(row, dict):
         raise SampleError(f"expected a JSON object, got {type(row).__name__}")
@@ -128,16 +128,22 @@ def _number(row: Mapping[str, Any], key: str, required: bool = False) -> float |
     value = row.get(key)
     if value is None and not required:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise SampleError(f"{key!r} must be a number, got {value!r}")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        raise SampleError(f"{key!r} must be a number that a float can hold, got {str(value)[:20]}...") from None
+    if math.isnan(number):
+        raise SampleError(f"{key!r} must be a number, got {value!r}")
+    return number
 
 
 def _count(row: Mapping[str, Any], key: str, required: bool = False) -> int | None:
     value = _number(row, key, required)
     if value is None:
         return None
-    if value < 0 or value != int(value):
+    if not math.isfinite(value) or value < 0 or value != int(value):
         raise SampleError(f"{key!r} must be a whole number of at least 0, got {value!r}")
     return int(value)
 
@@ -148,6 +154,8 @@ def _numbers(row: Mapping[str, Any], key: str) -> tuple[Any, ...]:
         return ()
     if any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
         raise SampleError(f"{key!r} must be a list of numbers")
+    if any(isinstance(v, int) and abs(v) >= 1 << 63 for v in values):
+        raise SampleError(f"{key!r} holds a number of more than 63 bits")
     return tuple(values)
 
 

@@ -70,6 +70,13 @@ def test_line_that_a_dying_client_left_unfinished_is_no_sample(line: str) -> Non
         read_sample(line, exit_code=-9)
 
 
+@pytest.mark.parametrize("count", ["Infinity", "1e400", "NaN", "-1", "1.5", "9" * 400, "9" * 5000])
+def test_count_that_is_no_count_is_no_sample(count: str) -> None:
+    figures = '"duration": 2.0, "total_input_tokens": 4, "total_output_tokens": 8, "output_throughput": 4.0'
+    with pytest.raises(SampleError):
+        read_sample(f'{{"completed": {count}, {figures}}}')
+
+
 @pytest.mark.field_case("B06")
 def test_first_decode_line_after_idle_time_is_left_out() -> None:
     speeds = (0.07, 112.51, 112.05, 0.2, 110.0, 111.0)
