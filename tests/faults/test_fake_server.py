@@ -129,7 +129,10 @@ def test_without_a_flush_the_first_measured_prompt_is_a_prefix_hit_of_the_warm_u
 def test_misbehaviour_that_the_client_calls_a_success_breaks_an_invariant(client, tmp_path, behaviour, names):
     sample = measure(client, behaviour, tmp_path)
     assert sample.exit_code == 0
-    assert broken(sample) == names
+    # Answers that end at once leave a window of a few ms, all client overhead: its concurrency says nothing on a busy
+    # machine. It counts where the scenario is about time, and for the honest server.
+    untimed = {"concurrency"} - names
+    assert broken(sample) - untimed == names
 
 
 @pytest.mark.field_case("B17")
