@@ -129,4 +129,4 @@ def _lists(result: RunResult) -> list[str]:
 
 
 def _bullets(title: str, items: Iterable[object]) -> str:
-    return f"### {title}\n\n" + "\n".join(f"- {escape(str(item))}" for item in items)
+    return f"### {title}\n\n" + "\n".join(f"- {escape(words.item(item))}" for item in items)

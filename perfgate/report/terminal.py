@@ -104,7 +104,7 @@ def _explain(point: PointResult) -> list[str]:
 
 def _items(result: RunResult, name: str) -> list[str]:
     items = result.extra.get(name) or []
-    return [words.one_line(str(item)) for item in items] if isinstance(items, list) else [words.one_line(str(items))]
+    return [words.item(item) for item in (items if isinstance(items, list) else [items])]
 
 
 def _fit(line: str, width: int) -> list[str]:

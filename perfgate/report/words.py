@@ -85,6 +85,13 @@ def interval(metric: MetricResult) -> str:
     return f"{text} [{number(metric.low, metric.unit)}, {number(metric.high, metric.unit)}]"
 
 
+def item(value: object) -> str:
+    """One entry of a list: text as it is, a table as ``key value, key value``."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {item(entry)}" for key, entry in value.items())
+    return number(value) if isinstance(value, int | float) and not isinstance(value, bool) else one_line(str(value))
+
+
 def utc(seconds: float) -> str:
     """Seconds since the epoch as a date and time in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

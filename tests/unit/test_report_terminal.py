@@ -77,6 +77,11 @@ def test_evidence_that_is_cut_says_how_much_is_left():
     assert "32 more lines in the JSON result" in terminal.render(with_point(evidence=[f"line {i}" for i in range(42)]))
 
 
+def test_a_loosened_floor_is_listed_with_old_value_new_value_and_reason():
+    text = " ".join(terminal.render(RED).split())
+    assert "loosened floor: point C=64, metric throughput, from 17,800, to 17,350, reason the accuracy fix" in text
+
+
 def test_discarded_samples_are_counted_apart():
     assert "5 of 6 samples counted" in terminal.render(RED)
 
