@@ -43,7 +43,7 @@ def history_table(found: Mapping[str, int], tries: int) -> str:
 
 PAGE = """# How good is the judgement?
 
-Measured on {date} in {minutes:.1f} minutes by `pytest tests/evaluation -m evaluation`, which writes this page. Every
+Measured on {date} in {minutes:.1f} processor minutes by `pytest tests/evaluation -m evaluation`, which writes this page. Every
 verdict comes from the judge that the gate uses, on synthetic samples whose truth is known.
 
 Words: a *noise width* is the standard deviation of one sample, all causes together. A *false alarm* is a whole run

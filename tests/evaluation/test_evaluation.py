@@ -41,7 +41,7 @@ def test_small_share_losses_are_found_and_never_passed(shape):
 @pytest.mark.evaluation
 @pytest.mark.timeout(1800)
 def test_full_evaluation_holds_its_promises_and_writes_its_page():
-    began = time.monotonic()
+    began = time.process_time()
     unchanged = [
         (f"{s.name}, 3 points", quiet(s, width_of(s), STORED, THREE, 300 if s.width else 1000)) for s in SHAPES
     ]
@@ -73,7 +73,7 @@ def test_full_evaluation_holds_its_promises_and_writes_its_page():
     PAGE_PATH.write_text(
         PAGE.format(
             date=date.today().isoformat(),
-            minutes=(time.monotonic() - began) / 60,
+            minutes=(time.process_time() - began) / 60,
             quiet=quiet_table(unchanged),
             slowed=slowed_table(slower),
             ab=slowed_table(pairs),

@@ -240,3 +240,21 @@ def test_targets_are_shown_and_never_gate():
 def test_tails_do_not_gate():
     wild = samples(noise(10), p99_tpot_ms=500.0, p99_ttft_ms=9000.0, mean_ttft_ms=900.0)
     assert judge(wild, baseline(noise(10))).outcome is Outcome.PASS
+
+
+def test_a_drop_beyond_noise_is_no_regression_while_the_interval_reaches_the_floor():
+    # Eight samples, seven of them 3 % down and one just above the floor: the exact interval ends at that one.
+    quiet = noise(20, 1e-4)
+    floor = judge(samples(quiet), baseline(quiet)).metrics[0].floor
+    run = [970.0 + i / 100 for i in range(7)]
+    assert judge(samples([*run, floor * 0.999]), baseline(quiet)).outcome is Outcome.REGRESSION
+    assert judge(samples([*run, floor * 1.0005]), baseline(quiet)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_median_below_the_floor_does_not_pass_although_a_larger_drop_is_excluded():
+    known = noise(20)
+    floor = judge(samples(known), baseline(known)).metrics[0].floor
+    around = [floor * f for f in ([0.999] * 11 + [1.001] * 9)]
+    verdict = judge(samples(around), baseline(known))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "too close to call" in verdict.why
