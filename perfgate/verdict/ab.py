@@ -67,7 +67,7 @@ def judge_ab(
         outcome,
         summarise(outcome, compared, new, stand_in, want, paired=True),
         tuple(compared_row(c, targets) for c in compared),
-        want.samples if want else None,
+        want.count if want else None,
         advise(outcome, stand_in, want),
         "ab",
         tuple(compared),

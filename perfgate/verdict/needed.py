@@ -24,6 +24,11 @@ class Needed:
     both: int | None = None
     starts: int | None = None
 
+    @property
+    def count(self) -> int | None:
+        """The number of samples, of this run or on each side; None where only more server starts help."""
+        return self.samples if self.samples is not None else self.both
+
 
 def needed(compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False) -> Needed:
     """The most that any undecided metric needs, if its change stays where it is now."""

@@ -90,7 +90,7 @@ def judge(
         outcome,
         summarise(outcome, compared, samples, baseline, want),
         tuple(rows_),
-        want.samples if want else None,
+        want.count if want else None,
         advise(outcome, baseline, want),
         "recording" if recording else "baseline",
         tuple(compared),

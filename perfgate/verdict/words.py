@@ -23,16 +23,16 @@ def explain(c: Comparison) -> str:
     span = f"{c.change:+.1%} against {c.baseline:.4g} {c.metric.unit} ({ends})"
     noise = f"{c.k:.1f} standard errors of {share(c.se):.2%}"
     if c.outcome is Outcome.REGRESSION:
-        return f"{span}: below the floor, and more than {noise}"
+        return f"{span}: beyond the floor, and more than {noise}"
     if c.outcome is Outcome.IMPROVED:
         return f"{span}: more than {noise}"
     if c.outcome is Outcome.PASS:
-        return f"{span}: a drop of {share(c.question):.1%} is excluded"
+        return f"{span}: a loss of {share(c.question):.1%} is excluded"
     if c.drop > c.bound and c.drop <= c.noise:
         return f"{span}: beyond the floor, but noise alone reaches {share(c.noise):.1%} ({noise})"
     if c.drop_high >= c.question:
         possible = share(max(c.drop_high, 0.0))
-        return f"{span}: a drop of {possible:.1%} is possible, more than the {share(c.question):.1%} that pass"
+        return f"{span}: a loss of {possible:.1%} is possible, more than the {share(c.question):.1%} that pass"
     return f"{span}: about the floor of {c.floor:.4g} {c.metric.unit}, too close to call"
 
 

@@ -43,8 +43,9 @@ def history_table(found: Mapping[str, int], tries: int) -> str:
 
 PAGE = """# How good is the judgement?
 
-Measured on {date} in {minutes:.1f} minutes by `pytest tests/evaluation -m evaluation`, which writes this page. Every
-verdict comes from the judge that the gate uses, on synthetic samples whose truth is known.
+Measured on {date} by `pytest tests/evaluation -m evaluation`, which writes this page; {minutes:.1f} processor minutes
+at {scale:g} of the full number of runs (`EVALUATION_SCALE`). Every verdict comes from the judge that the gate uses, on
+synthetic samples whose truth is known.
 
 Words: a *noise width* is the standard deviation of one sample, all causes together. A *false alarm* is a whole run
 (all its points, throughput and step time together) of unchanged code that is called REGRESSION. Unless a row says

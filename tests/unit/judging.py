@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from perfgate.baseline import Baseline, Bounds, MetricBaseline
+from perfgate.baseline import Baseline, Bounds, MetricBaseline, Recorded, record
 from perfgate.stats import median, robust_spread
 from perfgate.workload import Sample
 
@@ -49,3 +50,19 @@ def baseline(
 
 def noise(count: int, width: float = 0.005, level: float = 1000.0, seed: int = 0) -> list[float]:
     return (level * np.exp(np.random.default_rng(seed).normal(0, width, count))).tolist()
+
+
+def record_first(path: Path, **changes: Any) -> Recorded:
+    """Record one point, C=16 at 1000 tok/s, or what ``changes`` say instead."""
+    options: dict[str, Any] = {
+        "recipe": "cpu-tiny",
+        "hardware": "xeon",
+        "points": {16: samples([1000, 1010, 990], server_start=3)},
+        "fingerprint": {"cpu": "xeon"},
+        "recorded_at": "2026-11-29",
+        "commit": "abc",
+        "reason": "first",
+        "sglang_version": "0.5.15.post1",
+        "server_arguments": {"device": "cpu"},
+    }
+    return record(path, **{**options, **changes})

@@ -6,31 +6,16 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judging import samples
+from judging import record_first
 
-from perfgate.baseline import BaselineError, BaselineMissing, Bounds, load, record, smoke
+from perfgate.baseline import BaselineError, BaselineMissing, Bounds, load, smoke
 from perfgate.baseline.file import parse
-
-
-def write(path, **changes):
-    options = {
-        "recipe": "cpu-tiny",
-        "hardware": "xeon",
-        "points": {16: samples([1000, 1010, 990], server_start=3)},
-        "fingerprint": {"cpu": "xeon"},
-        "recorded_at": "2026-11-29",
-        "commit": "abc",
-        "reason": "first",
-        "sglang_version": "0.5.15.post1",
-        "server_arguments": {"device": "cpu"},
-    }
-    return record(path, **{**options, **changes})
 
 
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "cpu-tiny" / "xeon.json"
-    write(path)
+    record_first(path)
     return path
 
 
@@ -152,7 +137,7 @@ def test_arbitrary_bytes_are_an_error_and_never_a_baseline(tmp_path_factory, raw
 def test_a_real_file_with_bytes_changed_is_read_or_refused_but_never_crashes(tmp_path_factory, data):
     path = tmp_path_factory.getbasetemp() / "mutated.json"
     if not path.exists():
-        write(path)
+        record_first(path)
     raw = bytearray(path.read_bytes())
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))

@@ -4,8 +4,7 @@ import errno
 import os
 
 import pytest
-from judging import sample, samples
-from test_baseline_file import write
+from judging import record_first, sample, samples
 
 from perfgate.baseline import BaselineError, load
 from perfgate.baseline.record import append_history
@@ -15,12 +14,12 @@ from perfgate.baseline.schema import HISTORY_KEPT, HistoryEntry
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "xeon.json"
-    write(path)
+    record_first(path)
     return path
 
 
 def test_a_faster_recording_needs_no_reason_and_keeps_the_old_values(path):
-    done = write(path, points={16: samples([1100] * 3)}, reason="", recorded_at="2026-12-01", commit="def")
+    done = record_first(path, points={16: samples([1100] * 3)}, reason="", recorded_at="2026-12-01", commit="def")
     point = load(path).stored_point(16)
     assert (done.tightened, done.loosened, done.new) == ((16,), (), ())
     assert point.metrics.throughput.median == 1100
@@ -35,13 +34,15 @@ def test_a_faster_recording_needs_no_reason_and_keeps_the_old_values(path):
 def test_a_slower_recording_without_a_reason_is_refused_and_changes_nothing(path, reason):
     before = path.read_bytes()
     with pytest.raises(BaselineError, match=r"C=16 would become looser \(1000 to 999 tok/s.*--reason TEXT"):
-        write(path, points={16: samples([999] * 3)}, reason=reason)
+        record_first(path, points={16: samples([999] * 3)}, reason=reason)
     assert path.read_bytes() == before
 
 
 @pytest.mark.field_case("R16")
 def test_a_reviewed_loss_moves_the_baseline_with_its_reason_and_the_old_values(path):
-    done = write(path, points={16: samples([970] * 3)}, reason="accuracy fix costs 3 %", recorded_at="2026-12-02")
+    done = record_first(
+        path, points={16: samples([970] * 3)}, reason="accuracy fix costs 3 %", recorded_at="2026-12-02"
+    )
     file = load(path)
     point = file.stored_point(16)
     assert done.loosened == (16,)
@@ -52,27 +53,27 @@ def test_a_reviewed_loss_moves_the_baseline_with_its_reason_and_the_old_values(p
 
 
 def test_the_mark_of_a_looser_floor_stands_until_a_better_value_replaces_it(path):
-    write(path, points={16: samples([950] * 3)}, reason="slow driver")
-    write(path, points={16: samples([980] * 3)}, reason="")
+    record_first(path, points={16: samples([950] * 3)}, reason="slow driver")
+    record_first(path, points={16: samples([980] * 3)}, reason="")
     assert "slow driver" in load(path).loosened()[16]
-    write(path, points={16: samples([1001] * 3)}, reason="")
+    record_first(path, points={16: samples([1001] * 3)}, reason="")
     assert load(path).loosened() == {}
     assert [r.throughput for r in load(path).stored_point(16).replaced] == [1000, 950, 980]
 
 
 def test_a_slower_step_at_a_higher_throughput_is_looser(path):
     with pytest.raises(BaselineError, match="looser"):
-        write(path, points={16: samples([1100] * 3, median_tpot_ms=13.0)}, reason="")
+        record_first(path, points={16: samples([1100] * 3, median_tpot_ms=13.0)}, reason="")
 
 
 def test_losing_a_metric_is_looser(path):
     with pytest.raises(BaselineError, match="looser"):
-        write(path, points={16: samples([1100] * 3, median_tpot_ms=None)}, reason="")
+        record_first(path, points={16: samples([1100] * 3, median_tpot_ms=None)}, reason="")
 
 
 def test_points_that_were_not_measured_stay_as_they_are(path):
     before = load(path).stored_point(16)
-    done = write(path, points={1: samples([100] * 3, 1)})
+    done = record_first(path, points={1: samples([100] * 3, 1)})
     assert done.new == (1,)
     assert load(path).stored_point(16) == before
     assert load(path).concurrencies == (1, 16)
@@ -85,20 +86,20 @@ def test_points_that_were_not_measured_stay_as_they_are(path):
 def test_a_point_with_anything_but_valid_samples_is_not_recorded(path, bad):
     before = path.read_bytes()
     with pytest.raises(BaselineError, match="C=16"):
-        write(path, points={16: bad})
+        record_first(path, points={16: bad})
     assert path.read_bytes() == before
 
 
 def test_a_run_that_measured_nothing_records_nothing(tmp_path):
     with pytest.raises(BaselineError, match="nothing was measured"):
-        write(tmp_path / "new.json", points={})
+        record_first(tmp_path / "new.json", points={})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("other", [{"recipe": "v4mini"}, {"hardware": "h200"}])
 def test_another_recipes_or_machines_file_is_not_overwritten(path, other):
     with pytest.raises(BaselineError, match="holds cpu-tiny on xeon"):
-        write(path, **other)
+        record_first(path, **other)
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
@@ -110,7 +111,7 @@ def test_a_full_disk_leaves_the_old_file_whole_and_nothing_beside_it(path, monke
 
     monkeypatch.setattr(os, call, full)
     with pytest.raises(BaselineError, match=r"xeon\.json: cannot be written \(No space left on device\)"):
-        write(path, points={16: samples([1100] * 3)})
+        record_first(path, points={16: samples([1100] * 3)})
     monkeypatch.undo()
     assert path.read_bytes() == before
     assert [p.name for p in path.parent.iterdir()] == ["xeon.json"]
@@ -121,24 +122,24 @@ def test_two_recordings_at_once_do_not_lose_one_of_them(path, monkeypatch):
 
     def meanwhile(handle):
         monkeypatch.setattr(os, "fsync", real)
-        write(path, points={64: samples([3000] * 3, 64)})
+        record_first(path, points={64: samples([3000] * 3, 64)})
         real(handle)
 
     monkeypatch.setattr(os, "fsync", meanwhile)
     with pytest.raises(BaselineError, match="changed by somebody else"):
-        write(path, points={16: samples([1100] * 3)})
+        record_first(path, points={16: samples([1100] * 3)})
     assert load(path).concurrencies == (16, 64)
 
 
 def test_a_broken_old_file_is_not_overwritten(path):
     path.write_text("{")
     with pytest.raises(BaselineError, match="line 1"):
-        write(path)
+        record_first(path)
     assert path.read_text() == "{"
 
 
 def test_a_new_fingerprint_is_noted_beside_what_it_replaced(path):
-    write(path, points={16: samples([1100] * 3)}, fingerprint={"cpu": "xeon", "torch": "2.11"})
+    record_first(path, points={16: samples([1100] * 3)}, fingerprint={"cpu": "xeon", "torch": "2.11"})
     assert load(path).stored_point(16).replaced[-1].changed_fingerprint == ["torch: absent -> '2.11'"]
 
 
@@ -156,5 +157,5 @@ def test_history_grows_by_run_is_kept_short_and_moves_no_floor(path):
 
 def test_history_survives_a_new_recording(path):
     append_history(path, {16: HistoryEntry(date="d", throughput=1000)})
-    write(path, points={16: samples([1100] * 3)})
+    record_first(path, points={16: samples([1100] * 3)})
     assert len(load(path).stored_point(16).history) == 1

@@ -57,7 +57,7 @@ def test_a_shortfall_smaller_than_the_noise_is_inconclusive_and_says_how_many_sa
     verdict = judge(samples(noise(5, 0.02, level=1.379, seed=4)), baseline(noise(20, 0.02, level=1.4)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert not verdict.passes
-    assert verdict.samples_needed is None or verdict.samples_needed > 5
+    assert verdict.samples_needed > 5
     assert "would settle it" in verdict.why
 
 
@@ -72,8 +72,8 @@ def test_the_number_of_samples_that_it_names_does_settle_it():
 def test_a_baseline_too_thin_for_any_number_of_samples_is_said_to_be():
     verdict = judge(samples(noise(200, 0.03, seed=1)), baseline(noise(3, 0.03, seed=2)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.samples_needed is None
-    assert "on each side" in verdict.why
+    assert verdict.samples_needed > 200
+    assert "on each side would settle it: the baseline has too few" in verdict.why
 
 
 @pytest.mark.field_case("N14")
@@ -107,6 +107,7 @@ def test_a_spread_between_starts_that_the_recipe_states_counts_where_each_side_h
     assert judge(run, baseline(known, bounds=Bounds(between_start=0.0005))).outcome is Outcome.REGRESSION
     verdict = judge(run, baseline(known, bounds=Bounds(between_start=0.02)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.samples_needed is None
     assert "starts on each side" in verdict.why
 
 
@@ -240,3 +241,21 @@ def test_targets_are_shown_and_never_gate():
 def test_tails_do_not_gate():
     wild = samples(noise(10), p99_tpot_ms=500.0, p99_ttft_ms=9000.0, mean_ttft_ms=900.0)
     assert judge(wild, baseline(noise(10))).outcome is Outcome.PASS
+
+
+def test_a_drop_beyond_noise_is_no_regression_while_the_interval_reaches_the_floor():
+    # Eight samples, seven of them 3 % down and one just above the floor: the exact interval ends at that one.
+    quiet = noise(20, 1e-4)
+    floor = judge(samples(quiet), baseline(quiet)).metrics[0].floor
+    run = [970.0 + i / 100 for i in range(7)]
+    assert judge(samples([*run, floor * 0.999]), baseline(quiet)).outcome is Outcome.REGRESSION
+    assert judge(samples([*run, floor * 1.0005]), baseline(quiet)).outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_median_below_the_floor_does_not_pass_although_a_larger_drop_is_excluded():
+    known = noise(20)
+    floor = judge(samples(known), baseline(known)).metrics[0].floor
+    around = [floor * f for f in ([0.999] * 11 + [1.001] * 9)]
+    verdict = judge(samples(around), baseline(known))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "too close to call" in verdict.why
