@@ -187,6 +187,7 @@ def test_any_other_failure_of_the_plug_in_stops_the_server_too(monkeypatch, caps
 
 def test_a_launcher_registers_no_hook_and_imports_no_model(monkeypatch):
     monkeypatch.setattr(plugin, "card_arch", lambda: "sm_90")
+    monkeypatch.setattr(plugin, "sglang_switch", switch())
     monkeypatch.setattr(plugin, "hook", lambda *args: pytest.fail("a launcher must not hook"))
     plugin.run({"DSV4_PATCHES": "sparse_mla,topk"})
 

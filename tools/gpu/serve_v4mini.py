@@ -112,7 +112,7 @@ def serve(name, index, options, site, end, state):
         windows = measure(name, recipe, server, model, options, end)
         problems = prove(name, recipe, server, counts, windows, options, end)
         if options.output_check:
-            problems += [ProofProblem("LOG", "", t) for t in compare(name, server, options.output_check, state, end)]
+            problems += [ProofProblem("LOG", "", t) for t in compare(name, server, options, state, end)]
     finally:
         server.stop()
     if problems:
@@ -167,12 +167,12 @@ def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProb
     return problems
 
 
-def compare(name, server, count, state, end) -> list[str]:
+def compare(name, server, options, state, end) -> list[str]:
     chooser = random.Random(7)
     prompts = [[chooser.randrange(3, v4mini.VOCABULARY) for _ in range(length)] for length in (5, 64, 129, 512, 2300)]
     seconds = max(1.0, end - time.monotonic())
     if state.reference is None:
-        first = output_client.free_run(server.url, prompts, count, timeout=seconds)
+        first = output_client.free_run(server.url, prompts, options.output_check, timeout=seconds)
         again = output_client.forced_run(server.url, prompts, first, together=True, timeout=seconds)
         same = judge(first, again, first)
         alone = output_client.forced_run(server.url, prompts, first, together=False, timeout=seconds)
@@ -183,7 +183,7 @@ def compare(name, server, count, state, end) -> list[str]:
         return []
     first, again = state.reference
     forced = output_client.forced_run(server.url, prompts, first, timeout=seconds)
-    verdict = judge(first, again, forced)
+    verdict = judge(first, again, forced, options.floor)
     middle = statistics.median(d.amount for d in differences(first, forced))
     print(
         f"{name}: output: largest difference {verdict.largest:.4g} (median {middle:.4g}), bound {verdict.bound:.4g}, "
@@ -204,6 +204,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--caches", type=Path, help="jit-caches.txz of an earlier run, put back first")
     parser.add_argument("--trace", action="store_true", help="prove the replay by a short profiler trace")
     parser.add_argument("--output-check", type=int, default=0, metavar="STEPS")
+    parser.add_argument("--floor", type=float, default=0.0, help="least bound of the output check, in nats")
     return parser.parse_args()
 
 

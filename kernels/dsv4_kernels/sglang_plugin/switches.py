@@ -22,7 +22,7 @@ def conflicts(patch: str, arch: str, switch: Switch) -> str:
         return "SGLANG_TOPK_TRANSFORM_512_TORCH=1 sends the top-k through torch, round the patch; unset it"
     if patch == "hc_prenorm" and _post_and_pre_are_fused(arch, switch):
         return (
-            "SGLANG_OPT_FUSE_MHC_POST_PRE is on (the default in newer releases), so that all layers but the first go "
+            "SGLANG_OPT_FUSE_MHC_POST_PRE is on (the default from 0.5.18), so that all layers but the first go "
             "through mhc_fused_post_pre and not through hc_pre; set SGLANG_OPT_FUSE_MHC_POST_PRE=0"
         )
     if patch == "fallback_sparse_mla" and switch("SGLANG_SM120_FLASHMLA_BACKEND") not in ("triton", "torch"):
