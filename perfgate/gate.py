@@ -43,7 +43,7 @@ class Yardstick:
         if self.file is not None:
             return self.file.point(concurrency, self.bounds(concurrency))
         floor = self.recipe.point(concurrency).smoke
-        return None if floor is None else smoke(concurrency, floor.throughput, floor.step_ms)
+        return None if floor is None or self.recording else smoke(concurrency, floor.throughput, floor.step_ms)
 
     def bounds(self, concurrency: int) -> Bounds:
         """How much worse counts at a point, from the recipe."""

@@ -64,6 +64,8 @@ def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
     if Outcome.REGRESSION not in [p.outcome for p in points]:
         return ""
     gains = {p.concurrency: g for p in points if (g := _gain(p)) is not None}
+    if not gains:  # judged by smoke floors: there is no baseline to be faster or slower than
+        return ""
     regressed = [p.concurrency for p in points if p.outcome is Outcome.REGRESSION]
     ends = f"{min(gains.values()):+.1%} to {max(gains.values()):+.1%}"
     if len(points) >= 3 and len(regressed) == len(points) and _alike(list(gains.values())):

@@ -66,7 +66,12 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -> Outcome:
-    code = process.wait(timeout=seconds)
+    try:
+        code = process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.terminate()  # its fixtures stop the server
+        process.wait(timeout=60)
+        raise AssertionError(f"no end within {seconds:.0f} s:\n{(folder / 'out.txt').read_text()}") from None
     path = folder / "report" / "result.json"
     result = json.loads(path.read_text()) if path.is_file() else None
     return Outcome(code, (folder / "out.txt").read_text(), result, folder / "report")
