@@ -74,9 +74,7 @@ def test_bootstrap_interval_is_repeatable_and_inside_the_values():
     assert min(values) <= first.low <= stats.median(values) <= first.high <= max(values)
 
 
-@pytest.mark.parametrize(
-    "function", [stats.median, stats.robust_spread, stats.median_interval, stats.bootstrap_interval]
-)
+@pytest.mark.parametrize("name", ["median", "robust_spread", "median_interval", "bootstrap_interval"])
 def test_no_values_have_no_statistic(name):
     with pytest.raises(ValueError, match="values"):
         getattr(stats, name)([])
