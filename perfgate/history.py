@@ -103,17 +103,15 @@ def series(file: BaselineFile, concurrency: int, metric: MetricName = "throughpu
 def proposal(values: Sequence[float], baseline: Baseline, metric: MetricName) -> float | None:
     """A better value that a person may record: the median of the last ``RECENT`` runs if it beats the baseline.
 
-    It has to beat it by the relative bound in most of those runs, so one fast run is never taken for a new level, and
-    nothing is ever adopted from here: recording is ``baseline.record``.
+    It has to beat it by the relative bound, which takes most of those runs, so one fast run is never taken for a new
+    level; and nothing is ever adopted from here: recording is ``baseline.record``.
     """
     base = baseline.metrics.get(metric)
     if base is None or len(values) < RECENT:
         return None
-    recent = values[-RECENT:]
-    sign = METRICS[metric].sign
-    level = median(recent)
-    better = [sign * (v / base.median - 1) > baseline.bounds.relative for v in recent]
-    return level if sum(better) * 2 > RECENT and sign * (level / base.median - 1) > baseline.bounds.relative else None
+    level = median(values[-RECENT:])
+    gain = METRICS[metric].sign * (level / base.median - 1)
+    return level if gain > baseline.bounds.relative else None
 
 
 @dataclass(frozen=True)

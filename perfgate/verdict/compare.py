@@ -30,7 +30,7 @@ from perfgate.stats import (
 )
 from perfgate.verdict.levels import Levels
 
-NOISE_WIDTHS = 1.5
+NOISE_WIDTHS = 1.25
 """The floor lies this many deviations of one sample below the baseline, between the least and relative bound."""
 
 KNOWN_FROM = 5
@@ -217,6 +217,9 @@ def _reach(shift: Shift, tail: float) -> float:
 
 
 def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
+    if math.isfinite(df_between):
+        # A start spread that comes out small by chance must not buy degrees of freedom: its own few are what count.
+        return min(df_between, shift.df)
     parts = sum(s**4 / df for s, df in ((shift.se, shift.df), (se_between, df_between)) if 0 < df < math.inf)
     total = (shift.se**2 + se_between**2) ** 2
     return math.inf if parts == 0 or not math.isfinite(total) else total / parts

@@ -55,7 +55,7 @@ def test_a_reviewed_loss_moves_the_baseline_with_its_reason_and_the_old_values(p
 def test_the_mark_of_a_looser_floor_stands_until_a_better_value_replaces_it(path):
     record_first(path, points={16: samples([950] * 3)}, reason="slow driver")
     record_first(path, points={16: samples([980] * 3)}, reason="")
-    assert "slow driver" in load(path).loosened()[16]
+    assert "best of 1000 tok/s, 12.8 ms: slow driver" in load(path).loosened()[16]
     record_first(path, points={16: samples([1001] * 3)}, reason="")
     assert load(path).loosened() == {}
     assert [r.throughput for r in load(path).stored_point(16).replaced] == [1000, 950, 980]

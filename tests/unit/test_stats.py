@@ -74,9 +74,7 @@ def test_bootstrap_interval_is_repeatable_and_inside_the_values():
     assert min(values) <= first.low <= stats.median(values) <= first.high <= max(values)
 
 
-@pytest.mark.parametrize(
-    "function", [stats.median, stats.robust_spread, stats.median_interval, stats.bootstrap_interval]
-)
+@pytest.mark.parametrize("name", ["median", "robust_spread", "median_interval", "bootstrap_interval"])
 def test_no_values_have_no_statistic(name):
     with pytest.raises(ValueError, match="values"):
         getattr(stats, name)([])
@@ -115,3 +113,9 @@ def test_samples_needed_is_the_fewest_and_none_beyond_reach():
 def test_effect_size_is_the_share_of_pairs_that_are_larger():
     assert stats.cliffs_delta([3, 4], [1, 2]) == 1
     assert stats.cliffs_delta([1, 3], [2, 2]) == 0
+
+
+def test_a_few_starts_that_happen_to_agree_do_not_do_away_with_the_recipes_figure():
+    agreeing = ([1.0, 2.0, 1.0, 2.0], [0, 0, 1, 1])
+    spread = stats.moderated_spread([agreeing], 0.01)
+    assert spread.between == pytest.approx(0.01 * math.sqrt(stats.variance.PRIOR_DF / (stats.variance.PRIOR_DF + 1)))
