@@ -33,13 +33,15 @@ def _tiles_per_split(main_tiles, extra_tiles, splits):
 
 
 @triton.jit
-def _dequantise(raw, scale_bytes, FIRST: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr):
-    """fp8 bytes [BLOCK_N, 128] times their two ue8m0 scales, which are bytes FIRST and FIRST + 1 of an int64 a token.
+def _dequantise(
+    raw, scale_bytes, FIRST: tl.constexpr, GROUPS: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr
+):  # fmt: skip
+    """fp8 bytes [BLOCK_N, 64*GROUPS] times their ue8m0 scales, which are bytes FIRST.. of an int64 a token.
 
     A ue8m0 byte is the exponent field of a float: it is shifted into place. 0 and 255 stand for 2**-127 and NaN, which
     as floats need their top mantissa bit set.
     """
-    shifts = (FIRST + tl.arange(0, 2)) * 8
+    shifts = (FIRST + tl.arange(0, GROUPS)) * 8
     exponent = ((scale_bytes[:, None] >> shifts[None, :]) & 0xFF).to(tl.int32)
     odd = (exponent == 0) | (exponent == 255)
     if INTERPRET:
@@ -48,8 +50,8 @@ def _dequantise(raw, scale_bytes, FIRST: tl.constexpr, BLOCK_N: tl.constexpr, IN
     else:
         scale = ((exponent << 7) | tl.where(odd, 0x40, 0)).to(tl.int16).to(tl.bfloat16, bitcast=True)
         values = raw.to(tl.float8e4nv, bitcast=True).to(tl.bfloat16)
-    grouped = tl.reshape(values, [BLOCK_N, 2, 64]) * scale[:, :, None]
-    return tl.reshape(grouped, [BLOCK_N, 128])
+    grouped = tl.reshape(values, [BLOCK_N, GROUPS, 64]) * scale[:, :, None]
+    return tl.reshape(grouped, [BLOCK_N, 64 * GROUPS])
 
 
 @triton.jit
@@ -115,7 +117,7 @@ def decode_kernel(
     live_h = offs_h < heads
     q_row = q_ptr + request * q_stride_b + query * q_stride_s + offs_h[:, None].to(tl.int64) * q_stride_h
     dims = tl.arange(0, 128)
-    is_nope = dims < 64  # of the last 128: 64 fp8 dimensions, then the 64 bf16 ones
+    half = tl.arange(0, 64)
     q0 = tl.load(q_row + dims[None, :] * q_stride_d, mask=live_h[:, None], other=0.0)
     q1 = tl.load(q_row + (128 + dims[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
     q2 = tl.load(q_row + (256 + dims[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
@@ -162,16 +164,17 @@ def decode_kernel(
         raw0 = tl.load(data[:, None] + dims[None, :], mask=live[:, None], other=0)
         raw1 = tl.load(data[:, None] + (128 + dims)[None, :], mask=live[:, None], other=0)
         raw2 = tl.load(data[:, None] + (256 + dims)[None, :], mask=live[:, None], other=0)
-        raw3 = tl.load(data[:, None] + (384 + dims)[None, :], mask=live[:, None] & is_nope[None, :], other=0)
-        rope_at = (data + 320).to(tl.pointer_type(tl.bfloat16), bitcast=True)
-        rope = tl.load(rope_at[:, None] + dims[None, :], mask=live[:, None] & (dims >= 64)[None, :], other=0.0)
+        raw3 = tl.load(data[:, None] + (384 + half)[None, :], mask=live[:, None], other=0)
+        rope_at = (data + 448).to(tl.pointer_type(tl.bfloat16), bitcast=True)
+        rope = tl.load(rope_at[:, None] + half[None, :], mask=live[:, None], other=0.0)
         scale_at = (page + page_size * DATA_BYTES + slot * SCALE_BYTES).to(tl.pointer_type(tl.int64), bitcast=True)
         scale_bytes = tl.load(scale_at, mask=live, other=0)
-        k0 = _dequantise(raw0, scale_bytes, 0, BLOCK_N, INTERPRET)
-        k1 = _dequantise(raw1, scale_bytes, 2, BLOCK_N, INTERPRET)
-        k2 = _dequantise(raw2, scale_bytes, 4, BLOCK_N, INTERPRET)
-        k3 = _dequantise(raw3, scale_bytes, 6, BLOCK_N, INTERPRET)
-        k3 = tl.where(is_nope[None, :], k3, rope.to(k3.dtype))
+        k0 = _dequantise(raw0, scale_bytes, 0, 2, BLOCK_N, INTERPRET)
+        k1 = _dequantise(raw1, scale_bytes, 2, 2, BLOCK_N, INTERPRET)
+        k2 = _dequantise(raw2, scale_bytes, 4, 2, BLOCK_N, INTERPRET)
+        nope = _dequantise(raw3, scale_bytes, 6, 1, BLOCK_N, INTERPRET)
+        k3 = tl.join(nope, rope.to(nope.dtype))
+        k3 = tl.reshape(tl.permute(k3, [0, 2, 1]), [BLOCK_N, 128])
 
         score = tl.dot(q0, tl.trans(k0))
         score = tl.dot(q1, tl.trans(k1), score)
