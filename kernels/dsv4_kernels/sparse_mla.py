@@ -11,13 +11,14 @@ from . import layout
 from .card import CARDS, INTERPRETING, Card, CompileCase, card_for
 from .sparse_mla_kernels import decode_kernel, merge_kernel
 from .sparse_mla_table import (
-    MERGE,
     MERGE_INTERPRETED,
+    MERGES,
     SPILL_BOUND,
     TABLE,
     DecodeConfig,
     MergeConfig,
     choose,
+    choose_merge,
     configurations,
     split_count,
 )
@@ -88,7 +89,7 @@ def launch(
     extra_topk_length: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Run one given configuration and number of splits on checked arguments, as tuning and proofs of each need."""
-    merge = MERGE_INTERPRETED if INTERPRETING else MERGE
+    merge = MERGE_INTERPRETED if INTERPRETING else choose_merge(splits)
     batch, queries, heads, _ = q.shape
     rows = batch * queries
     out = torch.empty((batch, queries, heads, layout.HEAD_DIM), dtype=torch.bfloat16, device=q.device)
@@ -235,22 +236,23 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 tensor_cores=True,
                 max_spill_bytes=SPILL_BOUND,
             )
+    pointers = {
+        "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
+        "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
+    }  # fmt: skip
     for block_n in sorted({config.block_n for config in configurations(card.name)}):
-        pointers = {
-            "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
-            "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
-        }  # fmt: skip
-        units = {"length_stride": 1, "extra_length_stride": 1}
-        constexprs = units | _FLAGS | _merge_constexprs(MERGE, block_n, interpret=False)
-        yield CompileCase(
-            name=f"sparse_mla_merge[n={block_n}]",
-            kernel=merge_kernel,
-            signature=_signature(merge_kernel, pointers, constexprs),
-            constexprs=constexprs,
-            num_warps=MERGE.num_warps,
-            num_stages=3,
-            aligned=tuple(pointers),
-        )
+        for _, merge in MERGES:
+            lengths = {"length_stride": 1, "extra_length_stride": 1}
+            constexprs = lengths | _FLAGS | _merge_constexprs(merge, block_n, interpret=False)
+            yield CompileCase(
+                name=f"sparse_mla_merge[n={block_n},columns={merge.columns},splits={merge.splits}]",
+                kernel=merge_kernel,
+                signature=_signature(merge_kernel, pointers, constexprs),
+                constexprs=constexprs,
+                num_warps=merge.num_warps,
+                num_stages=3,
+                aligned=tuple(pointers),
+            )
 
 
 def _signature(kernel: Any, pointers: dict[str, str], constexprs: dict[str, Any], *floats: str) -> dict[str, str]:

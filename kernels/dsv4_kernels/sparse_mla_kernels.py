@@ -1,8 +1,9 @@
 """The device code of the sparse-MLA decode: one split of one row's tokens, and the merge of splits.
 
 Keys are values in MLA, so a tile of tokens is read and dequantised once and serves both products of all heads of a head
-tile. The 512 dimensions are held as 256 + 128 + 64 fp8 dimensions and 64 bf16 ones: tensor-core shapes are powers of
-two, and 448 is not. Softmax is in base 2 inside; what leaves the kernels is in base e.
+tile. The 512 dimensions are held as four times 128, the last of them 64 fp8 and 64 bf16 dimensions: equal shapes get
+equal register layouts, so that the softmax weights are rearranged once for all four products. Softmax is in base 2
+inside; what leaves the kernels is in base e.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def _dequantise(
         scale = ((exponent << 7) | tl.where(odd, 0x40, 0)).to(tl.int16).to(tl.bfloat16, bitcast=True)
         values = raw.to(tl.float8e4nv, bitcast=True).to(tl.bfloat16)
     grouped = tl.reshape(values, [BLOCK_N, GROUPS, 64]) * scale[:, :, None]
-    return tl.reshape(grouped, [BLOCK_N, GROUPS * 64])
+    return tl.reshape(grouped, [BLOCK_N, 64 * GROUPS])
 
 
 @triton.jit
@@ -67,15 +68,16 @@ def _round(values, KIND: tl.constexpr, INTERPRET: tl.constexpr):
 def _tokens_share(peak, total, sink):
     """Share of the softmax that is the tokens' and not the sink's: total*2**peak against exp(sink), 0 to 1.
 
-    No intermediate overflows whatever the sink: a row without tokens and a sink of +inf both give 0.
+    A row without tokens and a sink of +inf both give 0. Differences are taken before the change of base: a compiler
+    fuses sink*LOG2E - highest*LOG2E into one multiply-add, whose rounding error alone overflows for a sink of 1e38.
     """
-    sink2 = sink * LOG2E
-    highest = tl.maximum(peak, sink2)
+    natural = peak * LN2
+    highest = tl.maximum(natural, sink)
     finite = (highest > float("-inf")) & (highest < float("inf"))
     safe = tl.where(finite, highest, 0.0)
-    tokens = tl.where(peak > float("-inf"), total * tl.exp2(peak - safe), 0.0)
-    share = tokens / (tokens + tl.exp2(sink2 - safe))
-    return tl.where((total == 0.0) | (sink2 == float("inf")), 0.0, share)
+    tokens = tl.where(peak > float("-inf"), total * tl.exp2((natural - safe) * LOG2E), 0.0)
+    share = tokens / (tokens + tl.exp2((sink - safe) * LOG2E))
+    return tl.where((total == 0.0) | (sink == float("inf")), 0.0, share)
 
 
 @triton.jit
@@ -114,23 +116,22 @@ def decode_kernel(
     offs_h = (program % head_tiles) * BLOCK_H + tl.arange(0, BLOCK_H)
     live_h = offs_h < heads
     q_row = q_ptr + request * q_stride_b + query * q_stride_s + offs_h[:, None].to(tl.int64) * q_stride_h
-    d256 = tl.arange(0, 256)
-    d128 = tl.arange(0, 128)
-    d64 = tl.arange(0, 64)
-    q0 = tl.load(q_row + d256[None, :] * q_stride_d, mask=live_h[:, None], other=0.0)
-    q1 = tl.load(q_row + (256 + d128[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
-    q2 = tl.load(q_row + (384 + d64[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
-    q3 = tl.load(q_row + (448 + d64[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
+    dims = tl.arange(0, 128)
+    half = tl.arange(0, 64)
+    q0 = tl.load(q_row + dims[None, :] * q_stride_d, mask=live_h[:, None], other=0.0)
+    q1 = tl.load(q_row + (128 + dims[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
+    q2 = tl.load(q_row + (256 + dims[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
+    q3 = tl.load(q_row + (384 + dims[None, :]) * q_stride_d, mask=live_h[:, None], other=0.0)
     if INTERPRET:
         q0, q1, q2, q3 = q0.to(tl.float32), q1.to(tl.float32), q2.to(tl.float32), q3.to(tl.float32)
 
     peak = tl.full([BLOCK_H], float("-inf"), tl.float32)
     total = tl.full([BLOCK_H], 0.0, tl.float32)
     rounded_total = tl.full([BLOCK_H], 0.0, tl.float32)
-    acc0 = tl.full([BLOCK_H, 256], 0.0, tl.float32)
+    acc0 = tl.full([BLOCK_H, 128], 0.0, tl.float32)
     acc1 = tl.full([BLOCK_H, 128], 0.0, tl.float32)
-    acc2 = tl.full([BLOCK_H, 64], 0.0, tl.float32)
-    acc3 = tl.full([BLOCK_H, 64], 0.0, tl.float32)
+    acc2 = tl.full([BLOCK_H, 128], 0.0, tl.float32)
+    acc3 = tl.full([BLOCK_H, 128], 0.0, tl.float32)
 
     offs_n = tl.arange(0, BLOCK_N)
     index_row = index_ptr + request * index_stride_b + query * index_stride_s
@@ -160,18 +161,20 @@ def decode_kernel(
         slot = token & (page_size - 1)
         data = page + slot * DATA_BYTES
         # Lanes without a token read nothing and are exact zeros as keys and as values: 0 * NaN never happens.
-        raw0 = tl.load(data[:, None] + d256[None, :], mask=live[:, None], other=0)
-        raw1 = tl.load(data[:, None] + (256 + d128)[None, :], mask=live[:, None], other=0)
-        raw2 = tl.load(data[:, None] + (384 + d64)[None, :], mask=live[:, None], other=0)
-        rope = (data + 448).to(tl.pointer_type(tl.bfloat16), bitcast=True)
-        k3 = tl.load(rope[:, None] + d64[None, :], mask=live[:, None], other=0.0)
+        raw0 = tl.load(data[:, None] + dims[None, :], mask=live[:, None], other=0)
+        raw1 = tl.load(data[:, None] + (128 + dims)[None, :], mask=live[:, None], other=0)
+        raw2 = tl.load(data[:, None] + (256 + dims)[None, :], mask=live[:, None], other=0)
+        raw3 = tl.load(data[:, None] + (384 + half)[None, :], mask=live[:, None], other=0)
+        rope_at = (data + 448).to(tl.pointer_type(tl.bfloat16), bitcast=True)
+        rope = tl.load(rope_at[:, None] + half[None, :], mask=live[:, None], other=0.0)
         scale_at = (page + page_size * DATA_BYTES + slot * SCALE_BYTES).to(tl.pointer_type(tl.int64), bitcast=True)
         scale_bytes = tl.load(scale_at, mask=live, other=0)
-        k0 = _dequantise(raw0, scale_bytes, 0, 4, BLOCK_N, INTERPRET)
-        k1 = _dequantise(raw1, scale_bytes, 4, 2, BLOCK_N, INTERPRET)
-        k2 = _dequantise(raw2, scale_bytes, 6, 1, BLOCK_N, INTERPRET)
-        if INTERPRET:
-            k3 = k3.to(tl.float32)
+        k0 = _dequantise(raw0, scale_bytes, 0, 2, BLOCK_N, INTERPRET)
+        k1 = _dequantise(raw1, scale_bytes, 2, 2, BLOCK_N, INTERPRET)
+        k2 = _dequantise(raw2, scale_bytes, 4, 2, BLOCK_N, INTERPRET)
+        nope = _dequantise(raw3, scale_bytes, 6, 1, BLOCK_N, INTERPRET)
+        k3 = tl.join(nope, rope.to(nope.dtype))
+        k3 = tl.reshape(tl.permute(k3, [0, 2, 1]), [BLOCK_N, 128])
 
         score = tl.dot(q0, tl.trans(k0))
         score = tl.dot(q1, tl.trans(k1), score)
@@ -211,10 +214,10 @@ def decode_kernel(
         tl.store(lse_ptr + (request * heads + offs_h) * queries + query, lse, mask=live_h)
     factor = share / tl.where(rounded_total == 0.0, 1.0, rounded_total)
     kind: tl.constexpr = at.dtype.element_ty
-    tl.store(at + d256[None, :], _round(acc0 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
-    tl.store(at + (256 + d128)[None, :], _round(acc1 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
-    tl.store(at + (384 + d64)[None, :], _round(acc2 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
-    tl.store(at + (448 + d64)[None, :], _round(acc3 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + dims[None, :], _round(acc0 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (128 + dims)[None, :], _round(acc1 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (256 + dims)[None, :], _round(acc2 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
+    tl.store(at + (384 + dims)[None, :], _round(acc3 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
 
 
 @triton.jit

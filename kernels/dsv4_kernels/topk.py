@@ -1,6 +1,6 @@
 """Exact top-k of the indexer's scores, turned into cache indices.
 
-The launches depend on the shapes alone (one for narrow scores, three for wide ones), so that a captured CUDA graph
+The launches depend on the shapes alone (one for narrow scores, four for wide ones), so that a captured CUDA graph
 stays right when lengths change.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .card import Card, CompileCase, card_for
-from .topk_kernels import group_max_kernel, narrow_kernel, select_kernel
+from .topk_kernels import floor_kernel, group_max_kernel, narrow_kernel, select_kernel
 from .topk_table import TABLE, TopKConfig, choose
 
 STEP = 4096  # entries that a split reads at a time
@@ -77,8 +77,13 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         group_max_kernel[grid](
             scores, seq_lens, maxima, limit, *strides, **_group_max_constexprs(config), num_warps=config.narrow_warps
         )
+        floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
+        floor_kernel[(rows,)](
+            seq_lens, maxima, floors, limit, topk, seq_lens.stride(0),
+            **_floor_constexprs(config), num_warps=config.floor_warps,
+        )  # fmt: skip
         narrow_kernel[grid](
-            scores, seq_lens, maxima, *lists, limit, topk, *strides,
+            scores, seq_lens, floors, *lists, limit, *strides,
             **_narrow_constexprs(config), num_warps=config.narrow_warps,
         )  # fmt: skip
     select_kernel[(rows,)](
@@ -91,6 +96,10 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
 
 def _group_max_constexprs(config: TopKConfig) -> dict[str, Any]:
     return {"SPLITS": config.splits, "GROUPS": config.groups, "DEPTH": STEP // config.groups, "DIRECT": config.direct}
+
+
+def _floor_constexprs(config: TopKConfig) -> dict[str, Any]:
+    return {"MAXIMA": config.splits * config.groups, "DIRECT": config.direct}
 
 
 def _rooms(config: TopKConfig) -> dict[str, Any]:
@@ -142,6 +151,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     """Yield every compilation that a launch on `card` can ask for."""
     for config in TABLE[card.name]:
         cases = [("group_max", group_max_kernel, _group_max_constexprs(config), config.narrow_warps)]
+        cases.append(("floor", floor_kernel, _floor_constexprs(config), config.floor_warps))
         cases.append(("narrow", narrow_kernel, _narrow_constexprs(config), config.narrow_warps))
         for narrowed in (False, True):
             name = "select_narrowed" if narrowed else "select_direct"
@@ -157,6 +167,8 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 constexprs=constexprs,
                 num_warps=num_warps,
                 num_stages=3,
+                # The selection for k up to 2048 holds 8192 keys in 16 warps' registers; a few lie on the stack.
+                max_spill_bytes=128 if kernel is select_kernel else 0,
                 aligned=tuple(name for name in types if name.endswith("_ptr")),
             )
 

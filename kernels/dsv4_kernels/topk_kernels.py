@@ -1,4 +1,4 @@
-"""The three passes of the exact top-k: group maxima, candidates above a floor, selection.
+"""The passes of the exact top-k: group maxima, a floor, candidates above it, selection.
 
 A floor that at least k scores reach is found from the maxima of disjoint groups: the k-th largest maximum. What lies
 above it, and the first entries equal to it, are few for any ordinary row; the selection is exact among them. A row
@@ -48,19 +48,30 @@ def group_max_kernel(
 
 
 @triton.jit
+def floor_kernel(
+    length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr
+):  # fmt: skip
+    """Pass 2, one program a row: a key that between k and 1.25 k of the maxima reach, or the k-th largest itself."""
+    row = tl.program_id(0).to(tl.int64)
+    if row_length(length_ptr, row, length_stride, limit) > DIRECT:
+        maxima = tl.load(max_ptr + row * MAXIMA + tl.arange(0, MAXIMA))
+        count = tl.full((), MAXIMA, tl.int32)
+        floor, _ = kth_key(maxima, tl.min(maxima, 0), tl.max(maxima, 0), count, k, k // 4)
+        tl.store(floor_ptr + row, floor)
+
+
+@triton.jit
 def narrow_kernel(
-    score_ptr, length_ptr, max_ptr, above_ptr, tie_ptr, count_ptr, limit, k, score_stride, length_stride,
+    score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
     ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
 ):  # fmt: skip
-    """Pass 2, one program a split: list what lies above the row's floor, and the first entries equal to it."""
+    """Pass 3, one program a split: list what lies above the row's floor, and the first entries equal to it."""
     split = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
     if length > DIRECT:
-        maxima = tl.load(max_ptr + row * (SPLITS * GROUPS) + tl.arange(0, SPLITS * GROUPS))
-        all_groups = tl.full((), SPLITS * GROUPS, tl.int32)
-        floor, _ = kth_key(maxima, tl.min(maxima, 0), tl.max(maxima, 0), all_groups, k, k // 4)
+        floor = tl.load(floor_ptr + row)
         slot = row * SPLITS + split
         above_count = tl.full((), 0, tl.int32)
         tie_count = tl.full((), 0, tl.int32)
@@ -161,7 +172,7 @@ def select_kernel(
     SPLITS: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr, ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
     NARROWED: tl.constexpr,
 ):  # fmt: skip
-    """Pass 3, one program a row: write every one of the row's k slots."""
+    """Pass 4, one program a row: write every one of the row's k slots."""
     row = tl.program_id(0).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
     score_row = score_ptr + row * score_stride

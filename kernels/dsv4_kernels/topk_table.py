@@ -18,6 +18,7 @@ class TopKConfig:
     splits: int
     groups: int
     tie_room: int
+    floor_warps: int
     narrow_warps: int
     select_warps: int
 
@@ -27,15 +28,21 @@ class TopKConfig:
 
 
 _ALL = (
-    TopKConfig(max_k=512, direct=4096, splits=16, groups=128, tie_room=128, narrow_warps=8, select_warps=8),
-    TopKConfig(max_k=2048, direct=8192, splits=16, groups=256, tie_room=256, narrow_warps=8, select_warps=16),
+    TopKConfig(
+        max_k=512, direct=4096, splits=16, groups=128, tie_room=128, floor_warps=4, narrow_warps=8, select_warps=8
+    ),
+    TopKConfig(
+        max_k=2048, direct=8192, splits=16, groups=256, tie_room=256, floor_warps=4, narrow_warps=8, select_warps=16
+    ),
 )
 TABLE: dict[str, tuple[TopKConfig, ...]] = {
     "sm_90": _ALL,
     "sm_120": _ALL,
     # Under the interpreter a program costs tens of milliseconds: few of them, and narrowing of short rows already.
     "interpreter": (
-        TopKConfig(max_k=512, direct=1024, splits=4, groups=256, tie_room=256, narrow_warps=4, select_warps=4),
+        TopKConfig(
+            max_k=512, direct=1024, splits=4, groups=256, tie_room=256, floor_warps=4, narrow_warps=4, select_warps=4
+        ),
         *_ALL[1:],
     ),
 }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from dsv4_kernels.card import CARDS
+from dsv4_kernels.indexer import _launch
+from dsv4_kernels.indexer_table import TABLE
 from hypothesis import given
 from hypothesis import strategies as st
 from kit.compare import assert_bitwise_equal
@@ -21,6 +24,25 @@ CASES = indexer_cases(most_rows=70, most_tokens=20_000) if NATIVE else indexer_c
 def test_equals_both_oracles(case: IndexerCase, clean: bool, device: torch.device) -> None:
     inputs = build(case, device)
     assert_logits_close(logits(inputs, clean), inputs, clean)
+
+
+CONFIGS = [
+    pytest.param(config, id=f"{card.name}-{config.tile}-{config.ctas_per_sm}")
+    for card in CARDS
+    for config in TABLE[card.name]
+]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_configuration_equals_both_oracles(config, device: torch.device) -> None:
+    inputs = build(IndexerCase(lengths=(130, 0, 257)), device)
+    cache, lengths = inputs.kv_cache, inputs.seq_lens
+    out = torch.full((3, 257), torch.nan, device=device)
+    _launch(
+        CARDS[0], 3, inputs.q, cache.view(torch.float8_e4m3fn), cache.view(torch.float32), inputs.weights, lengths,
+        inputs.page_table, out, 257, config,
+    )  # fmt: skip
+    assert_logits_close(out, inputs, clean=False)
 
 
 @pytest.mark.field_case("K18")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from dsv4_kernels import topk_transform
+from dsv4_kernels.card import CARDS
+from dsv4_kernels.topk import _launch
+from dsv4_kernels.topk_table import TABLE
 from hypothesis import given
+from kit.cache import poisoned_memory
 from kit.compare import assert_bitwise_equal
 from kit.strategies_topk import PATTERNS, TopKCase, build, topk_cases
-from kit.topk import assert_topk, run
+from kit.topk import UNWRITTEN, assert_topk, run
 
 NATIVE = torch.cuda.is_available()
 CASES = topk_cases(most_rows=64, most_tokens=300_000, most_k=2048) if NATIVE else topk_cases()
@@ -28,6 +32,19 @@ def test_selects_exactly_what_the_oracle_does(case: TopKCase, device: torch.devi
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_rows_narrowed_or_not_select_alike_for_every_kind_of_scores(pattern: str, device: torch.device) -> None:
     check(TopKCase(lengths=(600, 4500), pattern=pattern, width=4600), device)
+
+
+CONFIGS = [pytest.param(config, id=f"{card.name}-{config.max_k}") for card in CARDS for config in TABLE[card.name]]
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_configuration_selects_exactly(config, device: torch.device) -> None:
+    inputs = build(TopKCase(lengths=(config.direct + 700,), topk=config.max_k, pattern="few_values"), device)
+    out = torch.full((1, config.max_k), UNWRITTEN, dtype=torch.int32, device=device)
+    raw = out.clone()
+    with poisoned_memory():
+        _launch(config, *inputs.arguments(), out, raw)
+    assert_topk(out, raw, inputs)
 
 
 @pytest.mark.field_case("K01")

@@ -47,8 +47,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     lines = [
         "# Mutation check",
         "",
-        f"Run on {today} with `python -m pytest tests/mutations -m mutations`: {killed} of {len(FAULTS)} faults noticed,",
-        "each by a property compared with an oracle, at the `ci` profile's example count with up to 5 seeds.",
+        f"Run on {today} with `python -m pytest tests/mutations -m mutations`: {killed} of {len(FAULTS)} faults",
+        "noticed, each by a property compared with an oracle, at the `ci` profile's example count with up to 5 seeds.",
         "",
         "| fault | file | noticed by | seeds tried | seconds |",
         "|---|---|---|---:|---:|",
