@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from perfgate.serverlog import ServerLog
 from perfgate.validity import figures, host, load, prompts, serverside, traffic
 from perfgate.validity.counters import check_counters
-from perfgate.validity.problem import DEFAULT_LIMITS, Limits, Problem
+from perfgate.validity.problem import DEFAULT_LIMITS, Limits, Problem, ProblemKind
 from perfgate.validity.runs import sample_window
 from perfgate.workload import Plan, Sample
 
@@ -27,7 +28,15 @@ def check(
     ``counters`` are differences of the server's counters over the run (default: the sample's own). The model's name is
     compared with ``served_model_name``, or with the log's. Raises nothing on a sample from ``read_sample``.
     """
-    return list(_all(sample, log, plan, counters, limits, served_model_name))
+    return _explained(list(_all(sample, log, plan, counters, limits, served_model_name)))
+
+
+def _explained(found: list[Problem]) -> list[Problem]:
+    """A server that admits fewer than C at once is far below C/TPOT without having stood still: what it did is slow, and
+    has to show as that, so the standstill becomes a remark beside the queue."""
+    if not any(p.kind is ProblemKind.QUEUED for p in found):
+        return found
+    return [replace(p, invalid=False) if p.kind is ProblemKind.STANDSTILL else p for p in found]
 
 
 def _all(

@@ -3,6 +3,7 @@
 import pytest
 from judging import baseline, noise, samples
 
+from perfgate.baseline import smoke
 from perfgate.result import Outcome
 from perfgate.verdict import judge, run_verdict
 
@@ -74,3 +75,10 @@ def test_a_loss_that_grows_with_concurrency_is_not_uniform():
 def test_changes_both_ways_are_shown_as_a_distribution():
     _, why = run_verdict(points({1: -0.05, 4: 0.05, 16: -0.06, 64: 0.07}))
     assert "2 slower, 2 not" in why
+
+
+def test_a_regression_by_the_smoke_floor_alone_is_a_verdict_though_nothing_was_compared():
+    floors = {1: 90.0, 64: 150.0}
+    outcome, why = run_verdict([judge(samples(noise(3, 0.003, 100), c), smoke(c, floor)) for c, floor in floors.items()])
+    assert outcome is Outcome.REGRESSION
+    assert "C=64 REGRESSION" in why
