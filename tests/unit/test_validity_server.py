@@ -170,3 +170,13 @@ def test_retracted_prompts_that_are_prefilled_again_are_no_strangers() -> None:
     retract = f"[{stamp(5)}] KV cache pool is full. Retract requests. #retracted_reqs: 1"
     log = log_of(*run_lines(), retract, prefill_line(6, 1, 1024, running=15))
     assert judged(log=log) == {Kind.RETRACTION}
+
+
+def test_a_server_that_admits_fewer_than_asked_is_slow_and_did_not_stand_still() -> None:
+    slow = healthy(output_throughput=healthy().output_throughput * 0.25, duration_s=healthy().duration_s * 4)
+    lines = [line.replace("#running-req: 16", "#running-req: 4") for line in run_lines()]
+    queued = [line.replace("#queue-req: 0", "#queue-req: 12") if "Decode" in line else line for line in lines]
+    assert Kind.STANDSTILL in kinds(check(slow, log_of(*run_lines()), PLAN))
+    found = check(slow, log_of(*queued), PLAN)
+    assert Kind.STANDSTILL not in kinds(found)
+    assert {Kind.STANDSTILL, Kind.QUEUED} <= kinds(found, invalid=None)

@@ -173,3 +173,10 @@ def test_sample_is_found_in_a_whole_log_by_its_times_even_without_access_lines()
     own = [line for line in run_lines() if "INFO:" not in line]
     sample = healthy(started_at=START, ended_at=START + 15)
     assert judged(sample, log_of(*other, *own)) == set()
+
+
+def test_a_request_that_has_just_ended_beside_its_successor_is_no_stranger() -> None:
+    # Overlap scheduling: at C=16 ten requests ended, their successors are new, and one of the ended is still counted.
+    overlapped = prefill_line(5, 10, 10 * PLAN.input_len, running=7)
+    found = judged(log=log_of(*run_lines(), overlapped))
+    assert Kind.STRAY_REQUESTS not in found
