@@ -70,6 +70,9 @@ class CampaignData:
                 point.failure = Failure(cause, (), advice, server_lost=False, message=message)
 
 
+SPARE = 1.25
+"""Samples are planned longer than ``min_seconds`` by this factor."""
+
 Enough = Callable[[int, Sequence[Sample]], bool]
 """(concurrency, samples so far) -> True when more samples would not change the answer."""
 
@@ -204,12 +207,13 @@ def warmup_plan(plan: Plan) -> Plan:
 
 
 def length_to(plan: Plan, warm: Taken, seconds: float) -> Plan:
-    """More prompts where the sample would be too short to mean something. Sized from the warm-up's own rate."""
+    """More prompts where the sample would be too short to mean something. Sized from the warm-up's own rate, with a
+    quarter to spare: what was measured first on a fresh server is slower than what follows."""
     if warm.sample is None or warm.sample.duration_s <= 0 or warm.sample.completed < 1:
         return plan
     per_wave = warm.sample.duration_s * plan.concurrency / warm.sample.completed
     waves = -(-plan.num_prompts // plan.concurrency)
-    while waves * per_wave < seconds:
+    while waves * per_wave < seconds * SPARE:
         waves += 1
     return dataclasses.replace(plan, num_prompts=max(plan.num_prompts, waves * plan.concurrency))
 

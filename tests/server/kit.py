@@ -19,9 +19,6 @@ from perfgate.pytest_options import PLUGIN
 ROOT = Path(__file__).parents[2]
 RECIPE = (ROOT / "recipes" / "cpu-tiny.toml").read_text()
 
-WIDE = "[points.noise]\nthroughput = 1e9\nstep_ms = 1e9\n"
-"""A bound that no noise of a busy test machine exceeds, for tests that are not about the size of a difference."""
-
 
 @dataclass(frozen=True)
 class Outcome:
