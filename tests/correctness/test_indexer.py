@@ -93,7 +93,7 @@ def test_pages_past_2_31_bytes(device: torch.device) -> None:
     # Mapped, not filled: only the last page is written.
     buffer = torch.empty(pages * stride, dtype=torch.uint8, device=device)
     cache = cache_view(buffer, pages, stride)
-    write_tokens(cache, pages - 1, 64, torch.Generator().manual_seed(5), 2)
+    write_tokens(cache, [pages - 1], 64, torch.Generator().manual_seed(5), 2)
     table = torch.full_like(inputs.page_table, pages - 1)
     inputs = inputs.replace(kv_cache=cache, page_table=table)
     assert_logits_close(logits(inputs), inputs, clean=False)
