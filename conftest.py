@@ -48,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     with contextlib.suppress(ValueError):  # only the main thread may; elsewhere the default stays
         signal.signal(signal.SIGTERM, _as_interrupt)
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = config.workerinput["loadgroup"]
+    else:
         config.stash[STARTED] = time.time()
 
 
@@ -70,6 +72,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: every worker writes to the controller's report folder."""
     node.workerinput["report"] = str(report_folder(node.config))
+    # What is not on the command line does not reach a worker, which groups tests only where this is set.
+    node.workerinput["loadgroup"] = node.config.option.dist == "loadgroup"
 
 
 @pytest.hookimpl(tryfirst=True)
