@@ -11,10 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from correctness import profiles
 
 from perfgate import pytest_options
 
 ROOT = Path(__file__).parent
+
+# Before any test module imports Triton, and before hypothesis reads --hypothesis-profile.
+profiles.choose_engine()
+profiles.register()
 TIERS = {
     "perf": "measures a server against its baseline: pytest -m perf",
     "correctness": "proves the kernels against their references: pytest -m correctness",
@@ -43,7 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     with contextlib.suppress(ValueError):  # only the main thread may; elsewhere the default stays
         signal.signal(signal.SIGTERM, _as_interrupt)
-    if not hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):
+        config.option.loadgroup = config.workerinput["loadgroup"]
+    else:
         config.stash[STARTED] = time.time()
 
 
@@ -65,6 +72,19 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     """pytest-xdist: every worker writes to the controller's report folder."""
     node.workerinput["report"] = str(report_folder(node.config))
+    # What is not on the command line does not reach a worker, which groups tests only where this is set.
+    node.workerinput["loadgroup"] = node.config.option.dist == "loadgroup"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    # pytest-xdist 3.8 writes a test's group into an attribute that pytest 9.2 no longer reads: groups came to nothing.
+    for item in session.items:
+        grouped = getattr(item, "_nodeid", None)
+        if grouped and grouped != item.nodeid:
+            from _pytest.nodeid import coerce_node_id
+
+            item._id = coerce_node_id(grouped)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -23,6 +23,7 @@ TITLES = {
     "X": "Strangers",
     "R": "Silent regressions",
     "N": "Noise",
+    "K": "Kernels",
 }
 
 
@@ -97,7 +98,7 @@ def main(argv: list[str] | None = None) -> int:
     """Prints or writes the table. Returns 1 when the coverage has a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
-    parser.add_argument("--rows", default="C,B,X,R,N", help="groups or ids, by comma (default: all)")
+    parser.add_argument("--rows", default="C,B,X,R,N,K", help="groups or ids, by comma (default: all)")
     parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
     options = parser.parse_args(argv)
     chosen = options.rows.split(",")

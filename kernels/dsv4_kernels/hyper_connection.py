@@ -36,7 +36,7 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
 
 
 @triton.jit
-def _sum_kernel(
+def dsv4_hc_prenorm_sum_kernel(
     x_ptr, fn_ptr, out_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
     BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
     INTERPRET: tl.constexpr,
@@ -79,7 +79,7 @@ def _sum_kernel(
 
 
 @triton.jit
-def _merge_kernel(
+def dsv4_hc_prenorm_merge_kernel(
     part_ptr, out_ptr, tokens, outputs, width, eps, out_stride,
     MERGE_TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
@@ -123,12 +123,12 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
     grid = (config.splits, triton.cdiv(tokens, config.block_tokens))
-    _sum_kernel[grid](
+    dsv4_hc_prenorm_sum_kernel[grid](
         x, fn, sums, tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     if config.splits > 1:
-        _merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
+        dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
             sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4
         )
 
@@ -167,9 +167,17 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     types = {"x_ptr": "*bf16", "fn_ptr": "*fp32", "out_ptr": "*fp32", "part_ptr": "*fp32", "eps": "fp32"}
     for config in TABLE[card.name]:
         shape = f"tokens={config.block_tokens},width={config.block_width},splits={config.splits}"
-        cases = [("sum", _sum_kernel, _sum_constexprs(config, interpret=False), config.num_warps, config.num_stages)]
+        cases = [
+            (
+                "sum",
+                dsv4_hc_prenorm_sum_kernel,
+                _sum_constexprs(config, interpret=False),
+                config.num_warps,
+                config.num_stages,
+            )
+        ]
         if config.splits > 1:
-            cases.append(("merge", _merge_kernel, _merge_constexprs(config), 4, 3))
+            cases.append(("merge", dsv4_hc_prenorm_merge_kernel, _merge_constexprs(config), 4, 3))
         for name, kernel, constexprs, num_warps, num_stages in cases:
             arguments = kernel.arg_names
             yield CompileCase(

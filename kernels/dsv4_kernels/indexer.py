@@ -23,7 +23,7 @@ CLEAN_BLOCK, CLEAN_PROGRAMS = 1024, 32
 
 
 @triton.jit
-def _logits_kernel(
+def dsv4_paged_mqa_logits_kernel(
     q_ptr, k_ptr, scale_ptr, weight_ptr, length_ptr, table_ptr, out_ptr,
     rows, max_length, q_stride, page_stride, scale_stride, weight_stride, length_stride, table_stride, out_stride,
     HEADS: tl.constexpr, HEAD_DIM: tl.constexpr, PAGE: tl.constexpr, TILE: tl.constexpr, ROW_BLOCK: tl.constexpr,
@@ -76,7 +76,7 @@ def _logits_kernel(
 
 
 @triton.jit
-def _clean_kernel(
+def dsv4_paged_mqa_logits_clean_kernel(
     length_ptr, out_ptr, max_length, readable, length_stride, out_stride, BLOCK: tl.constexpr
 ):  # fmt: skip
     row = tl.program_id(1).to(tl.int64)
@@ -132,7 +132,7 @@ def paged_mqa_logits(
                 card, sms, q[part], keys, scales, weights[part], lengths[part], page_table[part], out[part], readable
             )
     if clean_logits:
-        _clean_kernel[(CLEAN_PROGRAMS, rows)](
+        dsv4_paged_mqa_logits_clean_kernel[(CLEAN_PROGRAMS, rows)](
             lengths, out, max_seq_len, readable, lengths.stride(0), out.stride(0), BLOCK=CLEAN_BLOCK, num_warps=4
         )
     return logits
@@ -143,7 +143,7 @@ def _launch(
 ) -> None:
     rows = q.shape[0]
     config = config or choose(card.table, rows)
-    _logits_kernel[(sms * config.ctas_per_sm,)](
+    dsv4_paged_mqa_logits_kernel[(sms * config.ctas_per_sm,)](
         q, keys, scales, weights, lengths, page_table, out,
         rows, readable, q.stride(0), keys.stride(0), scales.stride(0), weights.stride(0), lengths.stride(0),
         page_table.stride(0), out.stride(0),
@@ -227,7 +227,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 constexprs = {"length_stride": 1, **_constexprs(config, block, interpret=False)}
                 yield CompileCase(
                     name=f"indexer[tile={config.tile},warps={config.num_warps},rows<={block},{name}]",
-                    kernel=_logits_kernel,
+                    kernel=dsv4_paged_mqa_logits_kernel,
                     signature={**pointers, **dict.fromkeys(scalars, "i32"), **dict.fromkeys(constexprs, "constexpr")},
                     constexprs=constexprs,
                     num_warps=config.num_warps,
@@ -239,7 +239,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     clean_scalars = ("max_length", "readable", "length_stride", "out_stride")
     yield CompileCase(
         name="indexer_clean",
-        kernel=_clean_kernel,
+        kernel=dsv4_paged_mqa_logits_clean_kernel,
         signature={**clean_pointers, **dict.fromkeys(clean_scalars, "i32"), "BLOCK": "constexpr"},
         constexprs={"BLOCK": CLEAN_BLOCK},
         num_warps=4,

@@ -9,7 +9,7 @@ import torch
 
 from . import layout
 from .card import CARDS, INTERPRETING, Card, CompileCase, card_for
-from .sparse_mla_kernels import decode_kernel, merge_kernel
+from .sparse_mla_kernels import dsv4_sparse_mla_decode_kernel, dsv4_sparse_mla_merge_kernel
 from .sparse_mla_table import (
     MERGE_INTERPRETED,
     MERGES,
@@ -119,7 +119,7 @@ def launch(
         "HAS_EXTRA_LENGTH": extra_topk_length is not None,
         "HAS_SINK": attn_sink is not None,
     }
-    decode_kernel[(programs,)](
+    dsv4_sparse_mla_decode_kernel[(programs,)](
         q, k_cache.view(torch.uint8), indices, length,
         extra_k_cache.view(torch.uint8) if extra else k_cache.view(torch.uint8), extra_index, extra_length, sink,
         out, lse, part, part_lse,
@@ -131,7 +131,7 @@ def launch(
         **flags, **_constexprs(config, splits > 1), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
     if splits > 1:
-        merge_kernel[(merge_programs,)](
+        dsv4_sparse_mla_merge_kernel[(merge_programs,)](
             part, part_lse, length, extra_length, sink, out, lse,
             heads, queries, splits, indices.shape[2], extra_index.shape[2], length.stride(0), extra_length.stride(0),
             **flags, **_merge_constexprs(merge, config.block_n), num_warps=merge.num_warps,
@@ -227,8 +227,8 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             shape = f"h={config.block_h},n={config.block_n},warps={config.num_warps},stages={config.num_stages}"
             yield CompileCase(
                 name=f"sparse_mla[{shape},{'split' if split else 'whole'}]",
-                kernel=decode_kernel,
-                signature=_signature(decode_kernel, pointers, constexprs, "scale_log2"),
+                kernel=dsv4_sparse_mla_decode_kernel,
+                signature=_signature(dsv4_sparse_mla_decode_kernel, pointers, constexprs, "scale_log2"),
                 constexprs=constexprs,
                 num_warps=config.num_warps,
                 num_stages=config.num_stages,
@@ -246,8 +246,8 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             constexprs = lengths | _FLAGS | _merge_constexprs(merge, block_n, interpret=False)
             yield CompileCase(
                 name=f"sparse_mla_merge[n={block_n},columns={merge.columns},splits={merge.splits}]",
-                kernel=merge_kernel,
-                signature=_signature(merge_kernel, pointers, constexprs),
+                kernel=dsv4_sparse_mla_merge_kernel,
+                signature=_signature(dsv4_sparse_mla_merge_kernel, pointers, constexprs),
                 constexprs=constexprs,
                 num_warps=merge.num_warps,
                 num_stages=3,

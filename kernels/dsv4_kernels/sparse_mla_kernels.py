@@ -81,7 +81,7 @@ def _tokens_share(peak, total, sink):
 
 
 @triton.jit
-def decode_kernel(
+def dsv4_sparse_mla_decode_kernel(
     q_ptr, kv_ptr, index_ptr, length_ptr, extra_kv_ptr, extra_index_ptr, extra_length_ptr, sink_ptr,
     out_ptr, lse_ptr, part_ptr, part_lse_ptr,
     scale_log2, heads, queries, splits, width, extra_width,
@@ -221,7 +221,7 @@ def decode_kernel(
 
 
 @triton.jit
-def merge_kernel(
+def dsv4_sparse_mla_merge_kernel(
     part_ptr, part_lse_ptr, length_ptr, extra_length_ptr, sink_ptr, out_ptr, lse_ptr,
     heads, queries, splits, width, extra_width, length_stride, extra_length_stride,
     HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr, HAS_EXTRA_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,

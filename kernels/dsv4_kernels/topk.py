@@ -12,7 +12,12 @@ from typing import Any
 import torch
 
 from .card import Card, CompileCase, card_for
-from .topk_kernels import floor_kernel, group_max_kernel, narrow_kernel, select_kernel
+from .topk_kernels import (
+    dsv4_topk_floor_kernel,
+    dsv4_topk_group_max_kernel,
+    dsv4_topk_narrow_kernel,
+    dsv4_topk_select_kernel,
+)
 from .topk_table import TABLE, TopKConfig, choose
 
 STEP = 4096  # entries that a split reads at a time
@@ -74,19 +79,19 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         maxima = torch.empty((rows, config.splits * config.groups), dtype=torch.int32, device=scores.device)
         strides = (scores.stride(0), seq_lens.stride(0))
         grid = (config.splits, rows)
-        group_max_kernel[grid](
+        dsv4_topk_group_max_kernel[grid](
             scores, seq_lens, maxima, limit, *strides, **_group_max_constexprs(config), num_warps=config.narrow_warps
         )
         floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
-        floor_kernel[(rows,)](
+        dsv4_topk_floor_kernel[(rows,)](
             seq_lens, maxima, floors, limit, topk, seq_lens.stride(0),
             **_floor_constexprs(config), num_warps=config.floor_warps,
         )  # fmt: skip
-        narrow_kernel[grid](
+        dsv4_topk_narrow_kernel[grid](
             scores, seq_lens, floors, *lists, limit, *strides,
             **_narrow_constexprs(config), num_warps=config.narrow_warps,
         )  # fmt: skip
-    select_kernel[(rows,)](
+    dsv4_topk_select_kernel[(rows,)](
         scores, seq_lens, page_table, *lists, out, out if raw is None else raw,
         limit, topk, page_size, int(raw is not None),
         scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
@@ -150,12 +155,12 @@ def _check_out(name: str, out: torch.Tensor, rows: int, topk: int) -> None:
 def compile_cases(card: Card) -> Iterator[CompileCase]:
     """Yield every compilation that a launch on `card` can ask for."""
     for config in TABLE[card.name]:
-        cases = [("group_max", group_max_kernel, _group_max_constexprs(config), config.narrow_warps)]
-        cases.append(("floor", floor_kernel, _floor_constexprs(config), config.floor_warps))
-        cases.append(("narrow", narrow_kernel, _narrow_constexprs(config), config.narrow_warps))
+        cases = [("group_max", dsv4_topk_group_max_kernel, _group_max_constexprs(config), config.narrow_warps)]
+        cases.append(("floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps))
+        cases.append(("narrow", dsv4_topk_narrow_kernel, _narrow_constexprs(config), config.narrow_warps))
         for narrowed in (False, True):
             name = "select_narrowed" if narrowed else "select_direct"
-            cases.append((name, select_kernel, _select_constexprs(config, narrowed), config.select_warps))
+            cases.append((name, dsv4_topk_select_kernel, _select_constexprs(config, narrowed), config.select_warps))
         for name, kernel, constexprs, num_warps in cases:
             types = {
                 argument: "constexpr" if argument in constexprs else _type_of(argument) for argument in kernel.arg_names
@@ -168,7 +173,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 num_warps=num_warps,
                 num_stages=3,
                 # The selection for k up to 2048 holds 8192 keys in 16 warps' registers; a few lie on the stack.
-                max_spill_bytes=128 if kernel is select_kernel else 0,
+                max_spill_bytes=128 if kernel is dsv4_topk_select_kernel else 0,
                 aligned=tuple(name for name in types if name.endswith("_ptr")),
             )
 

@@ -28,7 +28,7 @@ def split_index(step, split, SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: 
 
 
 @triton.jit
-def group_max_kernel(
+def dsv4_topk_group_max_kernel(
     score_ptr, length_ptr, max_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
 ):  # fmt: skip
@@ -48,7 +48,7 @@ def group_max_kernel(
 
 
 @triton.jit
-def floor_kernel(
+def dsv4_topk_floor_kernel(
     length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr
 ):  # fmt: skip
     """Pass 2, one program a row: a key that between k and 1.25 k of the maxima reach, or the k-th largest itself."""
@@ -61,7 +61,7 @@ def floor_kernel(
 
 
 @triton.jit
-def narrow_kernel(
+def dsv4_topk_narrow_kernel(
     score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
     ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
@@ -166,7 +166,7 @@ def select_candidates(
 
 
 @triton.jit
-def select_kernel(
+def dsv4_topk_select_kernel(
     score_ptr, length_ptr, table_ptr, above_ptr, tie_ptr, count_ptr, out_ptr, raw_ptr,
     limit, k, page_size, want_raw, score_stride, length_stride, table_stride, out_stride, raw_stride,
     SPLITS: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr, ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,

@@ -31,8 +31,12 @@ def argv(recipe: Recipe, model: Path, port: int, served_name: str) -> list[str]:
 
 
 def environment(recipe: Recipe, base: Mapping[str, str], server_id: str) -> dict[str, str]:
-    """The caller's environment, the recipe's on top, and the mark. SGLANG_* of the caller do not leak in."""
-    kept = {k: v for k, v in base.items() if not k.startswith(("SGLANG_", "DSV4_", "SGL_"))}
+    """The caller's environment, the recipe's on top, and the mark. SGLANG_* of the caller do not leak in.
+
+    Nor does TRITON_INTERPRET, which the tests around set where there is no GPU: a server's kernels are compiled.
+    """
+    foreign = ("SGLANG_", "DSV4_", "SGL_", "TRITON_INTERPRET")
+    kept = {k: v for k, v in base.items() if not k.startswith(foreign)}
     patches = {"DSV4_PATCHES": ",".join(recipe.patch.patches), "DSV4_FALLBACK": ",".join(recipe.patch.fallback)}
     return {**kept, "PYTHONUNBUFFERED": "1", **patches, **recipe.server.env, MARK: server_id}
 

@@ -7,7 +7,10 @@ from dsv4_kernels.card import CARDS
 from kit import compiled
 
 CASES = [
-    pytest.param(module, card, case, id=f"{card.name}-{case.name}")
+    # All of one group on one worker: it compiles them in one go.
+    pytest.param(
+        module, card, case, id=f"{card.name}-{case.name}", marks=pytest.mark.xdist_group(f"{module}-{card.name}")
+    )
     for module in compiled.MODULES
     for card in CARDS
     for case in compiled.cases(module, card)

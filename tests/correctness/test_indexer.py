@@ -83,6 +83,19 @@ def test_layers_of_one_storage_do_not_share_scales(device: torch.device) -> None
     assert logits(second)[0, :600].unique().numel() > 512, "a row of distinct tokens scores all alike"
 
 
+@pytest.mark.field_case("K16")
+@pytest.mark.parametrize("scale", [1.5, 1.9999999, 0.37, 1e-30])
+def test_a_scale_counts_with_all_its_bits(scale: float, device: torch.device) -> None:
+    """One row, and token scales that are no powers of two: its logits are those of scales of 1, times the scale."""
+    inputs = build(IndexerCase(lengths=(70,)), device)
+    raw = inputs.kv_cache.as_strided((inputs.kv_cache.shape[0], 64 * 132), (inputs.kv_cache.stride(0), 1))
+    scales = raw[:, 64 * 128 :].view(torch.float32)
+    scales[inputs.page_table[0].long()] = 1.0
+    plain = logits(inputs)
+    scales[inputs.page_table[0].long()] = scale
+    assert_bitwise_equal((logits(inputs)[:, :70],), (plain[:, :70] * scale,), f"logits under a scale of {scale}")
+
+
 @pytest.mark.field_case("K13")
 def test_pages_past_2_31_bytes(device: torch.device) -> None:
     from kit.strategies_indexer import cache_view, write_tokens
@@ -93,7 +106,7 @@ def test_pages_past_2_31_bytes(device: torch.device) -> None:
     # Mapped, not filled: only the last page is written.
     buffer = torch.empty(pages * stride, dtype=torch.uint8, device=device)
     cache = cache_view(buffer, pages, stride)
-    write_tokens(cache, pages - 1, 64, torch.Generator().manual_seed(5), 2)
+    write_tokens(cache, [pages - 1], 64, torch.Generator().manual_seed(5), 2)
     table = torch.full_like(inputs.page_table, pages - 1)
     inputs = inputs.replace(kv_cache=cache, page_table=table)
     assert_logits_close(logits(inputs), inputs, clean=False)

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import hashlib
+import json
+import os
 import sys
 from pathlib import Path
 
@@ -11,7 +15,10 @@ import pytest
 HERE = Path(__file__).parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
-TABLE = HERE.parents[1] / "docs" / "mutations.md"
+ROOT = HERE.parents[1]
+TABLE = ROOT / "docs" / "mutations.md"
+ROWS = ROOT / "perf-report" / "mutations.json"
+"""Results so far, of this state of the tree: the tier may run in parts (``-k mla``, ``-k "not mla"``), or end early."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -28,22 +35,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    # Workers report to the controller, which alone writes.
     row = dict(report.user_properties)
-    if report.when == "call" and "fault" in row:
-        _rows[str(row["fault"])] = {key: str(value) for key, value in row.items()}
+    if report.when == "call" and "fault" in row and "PYTEST_XDIST_WORKER" not in os.environ:
+        rows = _rows() | {str(row["fault"]): {key: str(value) for key, value in row.items()}}
+        ROWS.parent.mkdir(exist_ok=True)
+        ROWS.write_text(json.dumps({"tree": _tree(), "rows": rows}, indent=1))
 
 
-_rows: dict[str, dict[str, str]] = {}
+def _rows() -> dict[str, dict[str, str]]:
+    kept = json.loads(ROWS.read_text()) if ROWS.is_file() else {}
+    return kept["rows"] if kept.get("tree") == _tree() else {}
+
+
+@functools.cache
+def _tree() -> str:
+    """A digest of the kernels, their tests and the faults: results of another state say nothing of this one."""
+    digest = hashlib.sha256()
+    for folder in ("kernels/dsv4_kernels", "tests/correctness", "tests/mutations"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     from faults import FAULTS
 
-    # Workers report to the controller, which alone has all rows; a part of the faults makes no table.
-    if hasattr(session.config, "workerinput") or set(_rows) != {fault.name for fault in FAULTS}:
+    rows = {} if hasattr(session.config, "workerinput") else _rows()
+    if set(rows) != {fault.name for fault in FAULTS}:
         return
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    killed = sum(row["killed"] == "True" for row in _rows.values())
+    killed = sum(row["killed"] == "True" for row in rows.values())
     lines = [
         "# Mutation check",
         "",
@@ -54,7 +76,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         "|---|---|---|---:|---:|",
     ]
     for fault in FAULTS:
-        row = _rows[fault.name]
+        row = rows[fault.name]
         lines.append(
             f"| {fault.name} | {Path(fault.file).name} | {row['killer']} | {row['seeds']} | {row['seconds']} |"
         )

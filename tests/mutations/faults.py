@@ -43,13 +43,13 @@ FAULTS = (
         "mla: topk_length is ignored", MLA,
         "length = tl.minimum(tl.maximum(tl.load(length_ptr + request * length_stride), 0), width)",
         "length = width",
-        (MLA_PROPERTY,),
+        (MLA_PROPERTY,), quick=True,
     ),
     Fault(
         "mla: lse is left in base 2", MLA,
         "lse = (peak + tl.log2(total)) * LN2",
         "lse = peak + tl.log2(total)",
-        (MLA_PROPERTY,), quick=True,
+        (MLA_PROPERTY,),
     ),
     Fault(
         "mla: a merged lse is left in base 2", MLA,
@@ -133,13 +133,13 @@ FAULTS = (
         "topk: negative scores are ordered backwards", KERNELS + "topk_device.py",
         "key = bits ^ ((bits >> 31) & 0x7FFFFFFF)",
         "key = bits",
-        (TOPK_PROPERTY,),
+        (TOPK_PROPERTY,), quick=True,
     ),
     Fault(
         "topk: the first slot past the length is not written", TOPK,
         "rest = (index >= length) & (index < k)",
         "rest = (index > length) & (index < k)",
-        (TOPK_PROPERTY,), quick=True,
+        (TOPK_PROPERTY,),
     ),
     Fault(
         "topk: the slot within the page is lost", KERNELS + "topk_device.py",

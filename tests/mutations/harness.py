@@ -61,7 +61,9 @@ def run(tree: Path, killer: str, seed: int) -> tuple[bool, str]:
 
     A test process that a signal ends (an illegal access) has failed too.
     """
-    environment = {**os.environ, "HYPOTHESIS_PROFILE": "ci", "PYTHONDONTWRITEBYTECODE": "1"}
+    # pytest's own variables (tox's options, plug-ins, a worker's name) speak of this checkout and not of the copy.
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    environment = {**kept, "HYPOTHESIS_PROFILE": "ci", "PYTHONDONTWRITEBYTECODE": "1"}
     environment["PYTHONPATH"] = os.pathsep.join([str(tree), str(tree / "kernels")])
     # The copy must not meet compilations or examples of another.
     environment["TRITON_CACHE_DIR"] = str(tree / ".triton")

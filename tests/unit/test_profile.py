@@ -1,7 +1,10 @@
 """GPU time of a stored trace by category."""
 
 import gzip
+import importlib.util
 import json
+import re
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +64,25 @@ def test_time_is_shared_out_by_category_and_cpu_events_do_not_count(tmp_path, ro
 )
 def test_kernel_names_of_the_field_find_their_category(kernel, category):
     assert categorise(kernel)[0] == category
+
+
+OURS = {
+    "sparse_mla_kernels.py": ("sparse attention", {"dsv4_sparse_mla_decode_kernel"}),
+    "indexer.py": ("indexer", {"dsv4_paged_mqa_logits_kernel"}),
+    "topk_kernels.py": ("top-k", set()),
+    "hyper_connection.py": ("hyper-connection", {"dsv4_hc_prenorm_sum_kernel"}),
+    "sglang_plugin/hc_combine.py": ("hyper-connection", set()),
+}
+
+
+@pytest.mark.parametrize("file", OURS)
+def test_our_own_kernels_find_their_category_and_whether_they_use_tensor_cores(file):
+    category, on_tensor_cores = OURS[file]
+    folder = Path(importlib.util.find_spec("dsv4_kernels").origin).parent
+    names = set(re.findall(r"^def (\w+_kernel)\(", (folder / file).read_text(), re.MULTILINE))
+    assert names
+    assert all(name.startswith("dsv4_") for name in names), "a name in a trace must say whose kernel it is"
+    assert {name: categorise(name) for name in names} == {name: (category, name in on_tensor_cores) for name in names}
 
 
 def test_the_report_says_where_the_time_went(tmp_path, rows):

@@ -19,8 +19,9 @@ def test_flags_are_written_as_sglang_reads_them() -> None:
 
 
 def test_the_callers_sglang_settings_do_not_leak_into_the_server() -> None:
-    env = command.environment(RECIPE, {"SGLANG_TORCH_PROFILER_DIR": "x", "DSV4_PATCHES": "indexer", "HOME": "h"}, "id")
-    assert "SGLANG_TORCH_PROFILER_DIR" not in env
+    caller = {"SGLANG_TORCH_PROFILER_DIR": "x", "DSV4_PATCHES": "indexer", "HOME": "h", "TRITON_INTERPRET": "1"}
+    env = command.environment(RECIPE, caller, "id")
+    assert not {"SGLANG_TORCH_PROFILER_DIR", "TRITON_INTERPRET"} & set(env)
     assert env["DSV4_PATCHES"] == ""
     assert env["HOME"] == "h"
     assert env["SGLANG_USE_CPU_ENGINE"] == "1"

@@ -46,6 +46,12 @@ def test_rows_that_validity_answers_for_have_tests() -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_every_row_about_kernels_has_a_test() -> None:
+    command = [sys.executable, str(SCRIPT), "--rows", "K", str(SCRIPT.parent / "correctness")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=SCRIPT.parent.parent, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_collection_that_fails_is_no_table(tmp_path: Path) -> None:
     (tmp_path / "test_broken.py").write_text("import no_such_module_at_all\n")
     command = [sys.executable, str(SCRIPT), "--rows", "B01", str(tmp_path)]

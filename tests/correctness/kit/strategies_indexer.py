@@ -70,14 +70,16 @@ def cache_view(buffer: torch.Tensor, pages: int, stride: int, offset: int = 0) -
     return buffer.as_strided((pages, PAGE, 1, HEAD_DIM + 4), (stride, HEAD_DIM + 4, HEAD_DIM + 4, 1), offset)
 
 
-def write_tokens(cache: torch.Tensor, page: int, count: int, rng: torch.Generator, spread: int) -> None:
-    """Write `count` random tokens to the front of a page, and their scales; the rest of the page stays as it is."""
+def write_tokens(cache: torch.Tensor, pages: list[int], count: int, rng: torch.Generator, spread: int) -> None:
+    """Write `count` random tokens and their scales to `pages`, in their order; the rest of the last stays as it is."""
     keys = torch.randn(count, HEAD_DIM, generator=rng).to(torch.float8_e4m3fn).view(torch.uint8)
     exponents = torch.randint(-spread, spread + 1, (count,), generator=rng)
-    scales = (torch.rand(count, generator=rng) + 1.0) * 2.0**exponents
-    raw = cache[page].reshape(-1) if cache[page].is_contiguous() else cache[page].view(-1)
-    raw[: count * HEAD_DIM] = keys.reshape(-1).to(cache.device)
-    raw[PAGE * HEAD_DIM : PAGE * HEAD_DIM + 4 * count] = scales.view(torch.uint8).to(cache.device)
+    scales = ((torch.rand(count, generator=rng) + 1.0) * 2.0**exponents).view(torch.uint8).view(count, 4)
+    raw = cache.as_strided((cache.shape[0], PAGE_BYTES), (cache.stride(0), 1))
+    numbers = torch.tensor(pages)[torch.arange(count) // PAGE].to(cache.device)[:, None]
+    slots = (torch.arange(count) % PAGE).to(cache.device)[:, None]
+    raw[numbers, slots * HEAD_DIM + torch.arange(HEAD_DIM, device=cache.device)] = keys.to(cache.device)
+    raw[numbers, PAGE * HEAD_DIM + slots * 4 + torch.arange(4, device=cache.device)] = scales.to(cache.device)
 
 
 def build(case: IndexerCase, device: torch.device | str) -> IndexerInputs:
@@ -91,10 +93,10 @@ def build(case: IndexerCase, device: torch.device | str) -> IndexerInputs:
     width = max(needed) + case.spare_pages
     table = torch.full((rows, width + case.table_gap), GARBAGE_PAGE, dtype=torch.int32)
     for row, length in enumerate(case.lengths):
-        for number in range(needed[row]):
-            page = free.pop()
-            table[row, number] = page
-            write_tokens(cache, page, min(PAGE, length - number * PAGE), rng, case.spread)
+        mine = [free.pop() for _ in range(needed[row])]
+        table[row, : needed[row]] = torch.tensor(mine, dtype=torch.int32)
+        if mine:
+            write_tokens(cache, mine, length, rng, case.spread)
     q = torch.randn(rows, 1, HEADS, HEAD_DIM, generator=rng).to(torch.float8_e4m3fn)
     weights = torch.randn(rows, HEADS, generator=rng)
     lengths = torch.tensor(case.lengths, dtype=torch.int32)
