@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,6 +22,9 @@ from perfgate.validity import Problem
 
 READY_LINE = b"The server is fired up and ready to roll!"
 PLUGIN_FAILURES = (b"Failed to load plugin", b"Failed to execute general plugin", b"Failed to apply hooks")
+HIGHEST_PORT = 55_535
+"""SGLang listens for gRPC 10,000 above its port and ends where that is no port (srt/server_args.py)."""
+
 MIN_FREE_BYTES = 256 * 1024 * 1024
 
 Progress = Callable[[str], None]
@@ -188,9 +192,7 @@ def _main_thread() -> bool:
 
 def _claim_port(port: int | None) -> int:
     if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+        return free_port()
     with socket.socket() as probe:
         probe.settimeout(2)
         if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -200,6 +202,17 @@ def _claim_port(port: int | None) -> int:
                 "or leave --port out and a free one is taken"
             )
     return port
+
+
+def free_port(highest: int = HIGHEST_PORT) -> int:
+    """A port of the loopback address on which nothing listens, at most ``highest``. Raises ServerError."""
+    with contextlib.ExitStack() as held:  # refused ones stay bound, so that the next try gives another
+        for _ in range(200):
+            probe = held.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            if (port := int(probe.getsockname()[1])) <= highest:
+                return port
+    raise ServerError(f"no free port of at most {highest} was found in 200 tries; give one with --port")
 
 
 def _need_space(folder: Path) -> None:

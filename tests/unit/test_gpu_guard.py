@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from gpu_kit import FakeNvml
 
 from perfgate import gpu_choice, recipe
 from perfgate.gpu import GpuError
 from perfgate.gpu_guard import GpuGuard
 from perfgate.gpu_watch import Watch
-from tests.unit.gpu_kit import FakeNvml
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 ONE = recipe.load(RECIPES / "v4mini-patched.toml")
