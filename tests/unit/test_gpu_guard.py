@@ -80,7 +80,8 @@ def test_only_the_gpus_that_the_recipe_uses_are_described_and_locked(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("visible", "words"), [("", "needs 2 GPU"), ("0", "needs 2 GPU"), ("0,9", "names '9'"), ("0,MIG-x", "names 'MIG-x'")]
+    ("visible", "words"),
+    [("", "needs 2 GPU"), ("0", "needs 2 GPU"), ("0,9", "names '9'"), ("0,MIG-x", "names 'MIG-x'")],
 )
 def test_gpus_that_are_not_there_are_said_so(visible: str, words: str) -> None:
     with pytest.raises(GpuError, match=words):

@@ -18,7 +18,6 @@ from perfgate.result import Outcome
 from perfgate.server import Server, ServerError
 from perfgate.server.lifecycle import HIGHEST_PORT, NotProved, free_port
 
-
 RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched.toml")
 SHORT = RECIPE.model_copy(
     update={
@@ -40,7 +39,7 @@ class Web(ThreadingHTTPServer):
         web = self
 
         class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:  # noqa: N802 - the base class's name
+            def do_POST(self) -> None:
                 sent = self.rfile.read(int(self.headers.get("Content-Length") or 0))
                 web.asked.append((self.path, json.loads(sent) if sent else None))
                 generating = self.path == "/generate"
@@ -158,7 +157,6 @@ def test_a_refusal_before_anything_was_started_gives_its_own_words_as_reason() -
         assert point.failure is not None
         assert "pid 5 (train.py)" in point.failure.message
         assert "Nothing failed" not in point.failure.advice
-
 
 
 def test_a_free_port_leaves_room_for_the_grpc_port_above_it() -> None:
