@@ -83,6 +83,12 @@ class GpuGuard:
         if not (self.needed and self._hold):
             return
         nvml = self.nvml()
+        try:
+            self._before_start(nvml)
+        except nvml.NVMLError as error:
+            raise GpuError(f"the driver does not tell what a run must know of its GPUs: {error}") from None
+
+    def _before_start(self, nvml: Any) -> None:
         if not self._locked:
             names = [gpu_choice.uuid(nvml, device) for device in gpu.handles(nvml)]
             self._held.enter_context(gpu.lock_gpus(names, folder=self._lock_folder))
@@ -93,13 +99,18 @@ class GpuGuard:
         gpu.refuse_foreign(gpu.compute_processes(nvml), ours)
         if not self._free_mib:
             self._free_mib = [nvml.nvmlDeviceGetMemoryInfo(d).free // gpu.MIB for d in gpu.handles(nvml)]
+        gpu.describe(nvml)  # what cannot be described cannot be compared: told now, not after the run
 
     def describe(self) -> list[dict[str, Any]]:
         """What the fingerprint holds of each GPU; empty where none is needed or none can be asked (the start says why)."""
         if not self.needed:
             return []
-        with contextlib.suppress(GpuError):
-            return gpu.describe(self.nvml())
+        try:
+            nvml = self.nvml()
+        except GpuError:
+            return []
+        with contextlib.suppress(nvml.NVMLError):
+            return gpu.describe(nvml)
         return []
 
     def watch(self) -> Watch | None:

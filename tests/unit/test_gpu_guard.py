@@ -141,3 +141,16 @@ def test_throttling_is_told_by_gpu_and_reason() -> None:
 
 def test_a_driver_that_stops_answering_is_no_clean_bill() -> None:
     assert "GPU is lost" in (watched(FakeNvml(fail_listing_after=2)).failure or "")
+
+
+def test_a_driver_that_hides_what_the_fingerprint_needs_is_told_before_the_start(tmp_path: Path) -> None:
+    nvml = FakeNvml()
+
+    def refuse(device: int) -> int:
+        raise nvml.NVMLError("Not Supported")
+
+    nvml.nvmlDeviceGetEnforcedPowerLimit = refuse  # type: ignore[method-assign]
+    with guard(nvml, tmp_path) as held:
+        assert held.describe() == []
+        with pytest.raises(GpuError, match="Not Supported"):
+            held.before_start()
