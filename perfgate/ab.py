@@ -10,6 +10,7 @@ from perfgate.campaign import CampaignData, Host, Order, PointData, length_to, s
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show, Taken
 from perfgate.server import ServerError
+from perfgate.server.lifecycle import NotProved
 from perfgate.workload import Plan, Sample
 
 Pair = tuple[Sample, Sample]
@@ -68,6 +69,9 @@ def _open(arm: Arm, data: AbData, show: Show) -> bool:
     arm.data.starts += 1
     try:
         arm.sampler = arm.host.sampler(arm.data.starts)
+    except NotProved as error:
+        data.new.condemn(error.problems)
+        return False
     except ServerError as error:
         failure = start_failure(error)
         for point in data.new.points.values():

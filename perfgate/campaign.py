@@ -13,6 +13,8 @@ from perfgate import diagnosis
 from perfgate.recipe import Recipe
 from perfgate.sampler import Failure, Sampler, Show, Taken
 from perfgate.server import ServerError
+from perfgate.server.lifecycle import NotProved
+from perfgate.validity import Problem
 from perfgate.workload import Plan, Sample
 
 
@@ -32,6 +34,8 @@ class PointData:
     max_retakes: int
     attempts: list[Taken] = field(default_factory=list)
     failure: Failure | None = None
+    condemned: tuple[Problem, ...] = ()
+    """What makes the whole point invalid, whatever its samples say: a server that is not the patched one, a stranger."""
 
     @property
     def samples(self) -> list[Sample]:
@@ -49,7 +53,7 @@ class PointData:
 
     @property
     def closed(self) -> bool:
-        return self.failure is not None or self.exhausted
+        return self.failure is not None or self.exhausted or bool(self.condemned)
 
 
 @dataclass
@@ -62,6 +66,13 @@ class CampaignData:
     warmup_seconds: float = 0.0
     starts: int = 0
     notes: list[str] = field(default_factory=list)
+
+    def condemn(self, problems: Sequence[Problem], points: Sequence[int] | None = None) -> None:
+        """Make these points (default: all) invalid by ``problems``. A point that is missing stays missing."""
+        for concurrency in self.points if points is None else points:
+            point = self.points[concurrency]
+            if point.failure is None:
+                point.condemned = (*point.condemned, *(p for p in problems if p not in point.condemned))
 
     def close(self, cause: str, message: str, advice: str, samples: int) -> None:
         """Give every point that lacks ``samples`` the same reason for being missing; what is measured stays."""
@@ -123,6 +134,9 @@ def _start(
     began = time.monotonic()
     try:
         sampler = host.sampler(data.starts)
+    except NotProved as error:
+        data.condemn(error.problems)
+        return None
     except ServerError as error:
         _missing(data, open_points, start_failure(error))
         return None
@@ -166,7 +180,10 @@ def _missing(data: CampaignData, points: Sequence[int], failure: Failure) -> Non
 
 def start_failure(error: ServerError) -> Failure:
     """What a server that did not start leaves behind, diagnosed from its log."""
-    text = error.log.read_text(errors="replace") if error.log is not None and error.log.is_file() else ""
+    if error.log is None:  # nothing was started, so there is no log to diagnose: the message is all there is to know
+        advice = "mend what the message names and run again"
+        return Failure("UNKNOWN", (), advice, server_lost=True, message=f"the server did not start: {error}")
+    text = error.log.read_text(errors="replace") if error.log.is_file() else ""
     found = diagnosis.diagnose(text, exit_code=error.exit_code, client_output="")
     cause = found.cause.name if found.cause.name != "NONE" else "UNKNOWN"
     evidence = tuple(found.evidence) or tuple(line for line in text.splitlines() if line.strip())[-3:]

@@ -27,7 +27,36 @@ PACKAGES = (
 """Installed versions that can change a server's speed."""
 
 VOLATILE = frozenset(
-    ["model_path", "tokenizer_path", "served_model_name", "host", "port", "nccl_port", "dist_init_addr", "random_seed", "startup_time", "launch_command", "internal_states", "version", "status", "frontend", "max_req_input_len", "max_total_num_tokens", "last_gen_throughput", "gc_threshold", "forward_pass_metrics_ipc_name", "forward_pass_metrics_worker_id", "engine_info_bootstrap_port", "log_level", "log_level_http", "disaggregation_bootstrap_port", "crash_dump_folder", "download_dir", "weight_version", "file_storage_path"]
+    [
+        "model_path",
+        "tokenizer_path",
+        "served_model_name",
+        "host",
+        "port",
+        "nccl_port",
+        "dist_init_addr",
+        "random_seed",
+        "startup_time",
+        "launch_command",
+        "internal_states",
+        "version",
+        "status",
+        "frontend",
+        "max_req_input_len",
+        "max_total_num_tokens",
+        "last_gen_throughput",
+        "gc_threshold",
+        "forward_pass_metrics_ipc_name",
+        "forward_pass_metrics_worker_id",
+        "engine_info_bootstrap_port",
+        "log_level",
+        "log_level_http",
+        "disaggregation_bootstrap_port",
+        "crash_dump_folder",
+        "download_dir",
+        "weight_version",
+        "file_storage_path",
+    ]
 )
 """Keys of ``/server_info`` that differ from start to start or say nothing about speed."""
 

@@ -11,8 +11,10 @@ from perfgate import checks, history, physics, preflight
 from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
 from perfgate.campaign import CampaignData, PointData
 from perfgate.recipe import Point, Recipe
+from perfgate.redact import redact_text
 from perfgate.result import Outcome, PointResult, RunResult, SampleRow
 from perfgate.sampler import Taken
+from perfgate.validity import Problem
 from perfgate.verdict import Verdict, judge, run_verdict
 from perfgate.workload import Sample
 
@@ -94,25 +96,39 @@ def unmeasured(data: PointData, rows: list[SampleRow]) -> PointResult | None:
         return PointResult(
             concurrency=concurrency,
             outcome=Outcome.MISSING,
-            why=failure.message,
+            why=redact_text(failure.message),
             cause=failure.cause,
-            evidence=list(failure.evidence),
+            evidence=[redact_text(line) for line in failure.evidence],
             advice=failure.advice,
+            samples=rows,
+        )
+    if data.condemned:
+        return PointResult(
+            concurrency=concurrency,
+            outcome=Outcome.INVALID,
+            why=redact_text("; ".join(dict.fromkeys(str(p) for p in data.condemned))),
+            evidence=_evidence(data.condemned),
+            advice="mend what the evidence shows and measure again; docs/verdicts.md explains each kind",
             samples=rows,
         )
     if data.exhausted or not data.samples:
         problems = [p for t in data.thrown_away for p in t.problems if p.invalid]
         reasons = list(dict.fromkeys(str(p) for p in problems))
         reasons += list(dict.fromkeys(t.failure.message for t in data.thrown_away if t.failure is not None))
+        said = redact_text("; ".join(reasons))
         return PointResult(
             concurrency=concurrency,
             outcome=Outcome.INVALID,
-            why=f"{len(data.thrown_away)} samples thrown away, at most {data.max_retakes} may be: {'; '.join(reasons)}",
-            evidence=list(dict.fromkeys(line for p in problems for line in p.evidence))[:12],
+            why=f"{len(data.thrown_away)} samples thrown away, at most {data.max_retakes} may be: {said}",
+            evidence=_evidence(problems),
             advice="mend what disturbed the samples and measure again; docs/verdicts.md explains each kind",
             samples=rows,
         )
     return None
+
+
+def _evidence(problems: Sequence[Problem]) -> list[str]:
+    return [redact_text(line) for line in dict.fromkeys(line for p in problems for line in p.evidence)][:12]
 
 
 def judged(verdict: Verdict, concurrency: int, rows: list[SampleRow]) -> PointResult:
@@ -306,6 +322,8 @@ def _row(index: int, taken: Taken) -> SampleRow:
         step_ms=sample.step_ms if sample else None,
         ttft_ms=sample.median_ttft_ms if sample else None,
         accept_length=sample.accept_length if sample else None,
+        clock_mhz=min(sample.clocks_mhz) if sample and sample.clocks_mhz else None,
+        throttle=list(sample.throttle_reasons) if sample else [],
         counted=taken.counts,
-        problems=problems,
+        problems=[redact_text(text) for text in problems],
     )

@@ -2,41 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from perfgate import models, paths, preflight
+from perfgate import capacity, models, paths, ready
 from perfgate.checks import ServerFacts
+from perfgate.closing import StartRecord
+from perfgate.gpu import GpuError
+from perfgate.gpu_guard import GpuGuard
 from perfgate.options import Options
+from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
-from perfgate.server import Server, ServerError, attach, start
+from perfgate.server import Server, ServerError, attach, start, stop
+from perfgate.server.logfile import LogFile
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client
+
+START_LOG_BYTES = 4 * 2**20
 
 
 class LocalHost:
     """Starts the recipe's server on demand and keeps one preloaded client for the whole run."""
 
-    def __init__(self, options: Options, recipe: Recipe, shared: SharedServer, client: Client, show: Show) -> None:
+    def __init__(
+        self, options: Options, recipe: Recipe, shared: SharedServer, client: Client, show: Show, gpus: GpuGuard
+    ) -> None:
         self._options, self._recipe, self._shared, self._client, self._show = options, recipe, shared, client, show
-        self._lost = False
+        self._gpus, self._lost = gpus, False
         self.server: Server | None = None
+        self.starts: list[StartRecord] = []
+        self.notes: list[str] = []
+        gpus.servers.append(lambda: set() if self.server is None else self.server.pids())
 
     def sampler(self, start_number: int) -> Sampler:
         """A sampler on a live server: the one that runs, or a new one where there is none. Raises ServerError."""
+        record = StartRecord(start_number, None)
         if self._options.server_url is not None:
             self.server = attach(self._options.server_url, self._recipe, self._options.tokenizer)
         elif self._lost:
-            self.server = self._shared.replace(self._start(start_number))
+            self.server = self._shared.replace(self._start(start_number, record))
         else:
-            self.server = self._shared.acquire(self._start(start_number))
+            self.server = self._shared.acquire(self._start(start_number, record))
         self._lost = False
+        record.log = self.server.log
+        record.proof = self._proof(self.server)
+        self.starts.append(record)
         folder = self._options.report / "samples"
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = self._options.tokenizer or self.server.model or model_folder(self._recipe)
-        return Sampler(self._recipe, self.server, self._client, tokenizer, folder, start_number)
+        watch = self._gpus.watch if self.server.owned else lambda: None
+        return Sampler(
+            self._recipe,
+            self.server,
+            self._client,
+            tokenizer,
+            folder,
+            start_number,
+            watch,
+            record.proof,
+            record.windows,
+        )
 
     def lost(self) -> None:
         """The server is of no more use: end what is left of it."""
@@ -47,14 +73,31 @@ class LocalHost:
     def facts(self) -> ServerFacts | None:
         return None if self.server is None else server_facts(self.server, self._recipe)
 
-    def _start(self, number: int) -> Any:
+    def _start(self, number: int, record: StartRecord) -> Callable[[], Server]:
         def begin() -> Server:
             log = self._options.report / f"server-start{number}.log"
-            return start(
-                self._recipe, model_folder(self._recipe), log, paths.ledger_dir(), self._options.port, self._show
-            )
+            try:
+                self._gpus.before_start()
+            except GpuError as error:
+                raise ServerError(str(error)) from None
+            counts = ready.clean_counts(log)
+            model = model_folder(self._recipe)
+            env = {"DSV4_COUNTS_FILE": str(counts)}
+            server = start(self._recipe, model, log, paths.ledger_dir(), self._options.port, self._show, env)
+            try:
+                self.notes += ready.make_ready(self._recipe, server, self._proof(server), record.windows, self._show)
+            except BaseException:  # Ctrl-C too must leave no process behind
+                stop(server, paths.ledger_dir(), self._recipe.limits.stop_seconds)
+                raise
+            return server
 
         return begin
+
+    def _proof(self, server: Server) -> PatchProof | None:
+        if server.log is None:
+            return None
+        counts = ready.counts_path(server.log)
+        return PatchProof.of(self._recipe, counts, server.model, server.info, start_log(server))
 
 
 def model_folder(recipe: Recipe) -> Path:
@@ -73,26 +116,11 @@ def model_folder(recipe: Recipe) -> Path:
 
 
 def server_facts(server: Server, recipe: Recipe) -> ServerFacts:
-    """What ``/server_info`` says of capacity and graphs (keys of 0.5.15 to 0.5.23)."""
-    info = server.info
-    states = info.get("internal_states")
-    state: Mapping[str, Any] = states[0] if isinstance(states, list) and states and isinstance(states[0], dict) else {}
-    memory = state.get("memory_usage")
-    pool = memory.get("token_capacity") if isinstance(memory, dict) else None
-    graphs = state.get("decode_cuda_graph_bs") or info.get("decode_cuda_graph_bs")
-    capacity = preflight.ServerFacts(
-        max_total_tokens=_whole(info.get("max_total_num_tokens") or pool),
-        max_running_requests=_whole(
-            state.get("effective_max_running_requests_per_dp") or info.get("max_running_requests")
-        ),
-        context_len=_whole(info.get("context_len") or info.get("context_length")),
-        graph_batch_sizes=tuple(int(s) for s in graphs) if isinstance(graphs, list) and graphs else None,
-        no_graphs_because=recipe.graphs_reason or "",
-        graphs_expected=recipe.graphs_reason is None,
-        page_size=_whole(info.get("page_size")) or 1,
-    )
-    return ServerFacts(start_seconds=server.start_seconds, owned=server.owned, capacity=capacity)
+    """What a ready server and the log of its start say of capacity and graphs."""
+    capacity_facts = capacity.read(server.info, start_log(server), recipe)
+    return ServerFacts(start_seconds=server.start_seconds, owned=server.owned, capacity=capacity_facts)
 
 
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+def start_log(server: Server) -> str:
+    """The first part of a server's log, where it states its sizes; empty for a server without one."""
+    return LogFile(server.log).head(START_LOG_BYTES) if server.log is not None else ""

@@ -61,6 +61,8 @@ class SampleRow(_Row):
     step_ms: float | None = None
     ttft_ms: float | None = None
     accept_length: float | None = None
+    clock_mhz: int | None = None
+    throttle: list[str] = Field(default_factory=list)
     counted: bool
     problems: list[str] = Field(default_factory=list)
 

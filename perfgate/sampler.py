@@ -8,9 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfgate import diagnosis, serverlog, validity
+from perfgate import diagnosis, jit_files, serverlog, validity
+from perfgate.gpu_guard import watching
+from perfgate.gpu_watch import Seen, Watch
+from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
+from perfgate.redact import redact_text
 from perfgate.server import Server, http
+from perfgate.server.lifecycle import DEADLINE_CODE
 from perfgate.server.logfile import LogFile
 from perfgate.workload import Plan, Sample, SampleError, client, read_sample
 
@@ -44,11 +49,26 @@ class Taken:
 
 
 class Sampler:
-    """Takes samples on one server. ``folder`` gets the client's output and result line of each attempt."""
+    """Takes samples on one server. ``folder`` gets the client's output and result line of each attempt.
+
+    ``watch`` makes a watch over the GPUs for each sample (or None), ``proof`` holds the server to its patches, and
+    ``windows`` gets the span of every client run, in seconds since the epoch.
+    """
 
     def __init__(
-        self, recipe: Recipe, server: Server, runner: client.Client, tokenizer: Path, folder: Path, start: int
+        self,
+        recipe: Recipe,
+        server: Server,
+        runner: client.Client,
+        tokenizer: Path,
+        folder: Path,
+        start: int,
+        watch: Callable[[], Watch | None] = lambda: None,
+        proof: PatchProof | None = None,
+        windows: list[tuple[float, float]] | None = None,
     ) -> None:
+        self._watch, self._proof = watch, proof
+        self.windows = windows if windows is not None else []
         self.recipe, self.server, self.client, self.start = recipe, server, runner, start
         self._tokenizer, self._folder, self._count = tokenizer, folder, 0
         self.log = LogFile(server.log) if server.log is not None else None
@@ -69,24 +89,30 @@ class Sampler:
         except http.ServerHttpError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, ""))
         arguments = client.argv(plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result)
+        began = time.time()
         try:
-            run = self.client.run(
-                arguments, result, output, self.recipe.limits.sample_seconds, self._ticker(plan, show)
-            )
+            with watching(self._watch()) as watch:
+                run = self.client.run(
+                    arguments, result, output, self.recipe.limits.sample_seconds, self._ticker(plan, show)
+                )
         except client.ClientError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
+        finally:
+            self.windows.append((began, time.time()))
         if not self.server.alive() or run.timed_out:
             if run.timed_out:
-                self._wait_for_reason(run.seconds, show)
+                self._wait_for_reason(show)
             what = f"no result within {self.recipe.limits.sample_seconds:.0f} s" if run.timed_out else "the server died"
             return Taken(plan, None, failure=self._failure(what, run.exit_code, run.output, hung=run.timed_out))
-        return self._read(plan, run, before, mark)
+        return self._read(plan, run, before, mark, watch.seen() if watch is not None else None)
 
     def _quiet_counters(self) -> dict[str, float] | None:
         http.flush_cache(self.server.base_url)
         return http.counters(self.server.base_url)
 
-    def _read(self, plan: Plan, run: client.ClientRun, before: dict[str, float] | None, mark: int | None) -> Taken:
+    def _read(
+        self, plan: Plan, run: client.ClientRun, before: dict[str, float] | None, mark: int | None, seen: Seen | None
+    ) -> Taken:
         try:
             after = http.counters(self.server.base_url)
         except http.ServerHttpError as error:
@@ -104,10 +130,13 @@ class Sampler:
             ended_at=run.ended_at,
             server_start=self.start,
             client_cpu_share=run.cpu_seconds / run.seconds if run.seconds > 0 else None,
+            clocks_mhz=seen.clocks_mhz if seen else (),
+            throttle_reasons=seen.throttle_reasons if seen else (),
+            foreign_pids=seen.foreign_pids if seen else (),
         )
         window, unread = self._window(mark)
         found = validity.check(sample, window, plan, limits=self._limits, served_model_name=self.server.served_name)
-        problems = [*found, *unread]
+        problems = [*(named(p, seen) for p in found), *unread, *self._around(run, seen)]
         if self.log is not None and mark is not None and self.log.lost(mark):
             problems.append(
                 validity.Problem(
@@ -117,6 +146,15 @@ class Sampler:
                 )
             )
         return Taken(plan, sample, tuple(problems))
+
+    def _around(self, run: client.ClientRun, seen: Seen | None) -> list[validity.Problem]:
+        """What the log and the client's figures cannot show: compiled files, patches that did not run, an unseen GPU."""
+        found = jit_files.check(self.recipe.server.jit_caches, run.started_at)
+        if self._proof is not None:
+            found += self._proof.check([(run.started_at, run.ended_at)])
+        if seen is not None and seen.failure is not None:
+            found.append(validity.Problem(validity.ProblemKind.UNWATCHED, seen.failure))
+        return found
 
     @property
     def _limits(self) -> validity.Limits:
@@ -136,25 +174,34 @@ class Sampler:
     def _failure(self, what: str, code: int | None, output: str, hung: bool = False) -> Failure:
         lost = not self.server.alive()
         text = self.log.whole() if self.log is not None else ""
-        server_code = self.server.exit_code() if lost else None
-        found = diagnosis.diagnose(text, exit_code=server_code if lost else code, client_output=output)
+        ended = self.server.exit_code() if lost else DEADLINE_CODE if hung else code
+        found = diagnosis.diagnose(text, exit_code=ended, client_output=output)
         cause = found.cause.name
         if cause in ("NONE", "UNKNOWN"):
             cause = "HANG_NO_PROGRESS" if hung else "SERVER_DIED" if lost else "CLIENT_FAILED"
         evidence = tuple(found.evidence) or tuple(_tail(text, 3) + _tail(output, 3))
-        return Failure(cause, evidence, found.advice, server_lost=lost or hung, message=what)
+        return Failure(
+            cause,
+            tuple(redact_text(line) for line in evidence),
+            found.advice,
+            server_lost=lost or hung,
+            message=redact_text(what),
+        )
 
-    def _wait_for_reason(self, already: float, show: Show) -> None:
+    def _wait_for_reason(self, show: Show) -> None:
         """After a client deadline, keep the server until its own watchdog has said why (C15)."""
-        limit = float(self.server.info.get("watchdog_timeout") or 0) + 15 - already
-        deadline = time.monotonic() + min(limit, self.recipe.limits.hang_seconds)
-        while self.log is not None and time.monotonic() < deadline and self.server.alive():
-            if "atchdog timeout" in self.log.tail(65536):
+        if self.log is None:
+            return
+        deadline = time.monotonic() + self.recipe.limits.hang_seconds
+        asked = self.server.info.get("watchdog_timeout")
+        stated = "" if asked is None else f"watchdog_timeout={asked}\n"
+        while self.server.alive():
+            wait = diagnosis.keep_server_for_s(stated + self.log.tail(65536), self.log.silent_for())
+            left = min(wait, deadline - time.monotonic())
+            if left <= 0:
                 return
-            show(
-                f"the client ran out of time; waiting for the server's watchdog, {deadline - time.monotonic():.0f} s left"
-            )
-            time.sleep(1)
+            show(f"the client ran out of time; waiting for the server's watchdog, at most {left:.0f} s left")
+            time.sleep(min(1.0, left))
 
     def _ticker(self, plan: Plan, show: Show) -> client.Tick:
         limit, last = self.recipe.limits.sample_seconds, [0.0]
@@ -168,6 +215,13 @@ class Sampler:
             show(f"C={plan.concurrency}: {elapsed:.0f} s in{rate} (deadline {limit:.0f} s)")
 
         return tick
+
+
+def named(found: validity.Problem, seen: Seen | None) -> validity.Problem:
+    """A foreign process with its name in the evidence, where the watch knows it."""
+    if seen is None or found.kind is not validity.ProblemKind.FOREIGN_PROCESS:
+        return found
+    return dataclasses.replace(found, evidence=seen.strangers)
 
 
 def _tail(text: str, lines: int) -> list[str]:

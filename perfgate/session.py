@@ -10,7 +10,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfgate import ab, baseline, campaign, fingerprint, gate, paths, report
+from perfgate import ab, baseline, campaign, closing, fingerprint, gate, paths, report
+from perfgate.gpu_guard import GpuGuard
 from perfgate.host import LocalHost
 from perfgate.options import Options
 from perfgate.result import Outcome, RunResult
@@ -38,14 +39,23 @@ def run(options: Options, shared_folder: Path, show: Show) -> RunResult:
 
     Raises BaselineError for a baseline file that cannot be used, and ServerError where another run holds the host.
     """
-    load_baseline(options, fingerprint.collect({}))  # a broken baseline file is told before a minute is spent
-    with measuring(show), Client(options.report / "client-preload.log", options.recipe.server.env) as client:
+    gpus = GpuGuard(options.recipe, options.against)
+    if options.server_url is not None:
+        gpus.only_describe()
+    # A broken baseline file is told before a minute is spent.
+    load_baseline(options, fingerprint.collect({}, gpus.describe()))
+    with (
+        measuring(show),
+        gpus,
+        Client(options.report / "client-preload.log", options.recipe.server.env) as client,
+    ):
+        gpus.helpers.append(client.pids)
         for line in end_leftovers(paths.ledger_dir()):
             show(line)
         one = (
-            _Compare(options, shared_folder, client, show)
+            _Compare(options, shared_folder, client, show, gpus)
             if options.against
-            else _Single(options, shared_folder, client, show)
+            else _Single(options, shared_folder, client, show, gpus)
         )
         done = one.run()
     report.save(done, options.report)
@@ -91,20 +101,21 @@ def measuring(show: Show) -> Iterator[None]:
 class _Run:
     """What a single run and an A/B run share: the clock, the yardstick, and what is done about an interruption."""
 
-    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show) -> None:
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
         self.options, self.client, self.show = options, client, show
         self.started_at, self.began = time.time(), time.monotonic()
         self.order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
         self.interrupted: BaseException | None = None
         self.shared = SharedServer(shared_folder, paths.ledger_dir(), options.recipe.limits.stop_seconds)
-        self.host = LocalHost(options, options.recipe, self.shared, client, show)
+        self.gpus = gpus
+        self.host = LocalHost(options, options.recipe, self.shared, client, show, gpus)
         self._yardstick: gate.Yardstick | None = None
 
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
         if self._yardstick is None or not self._yardstick.fingerprint.get("server"):
             info = self.host.server.info if self.host.server is not None else {}
-            machine = fingerprint.collect(info)
+            machine = fingerprint.collect(info, self.gpus.describe())
             self._yardstick = gate.Yardstick(
                 recipe=self.options.recipe,
                 file=load_baseline(self.options, machine),
@@ -153,6 +164,8 @@ class _Single(_Run):
         finally:
             facts = self.host.facts()
             self.release(self.shared)
+        closing.close(options.recipe, data, self.host.starts)
+        data.notes += self.host.notes
         yardstick = self.yardstick()
         done = gate.result(
             data,
@@ -174,14 +187,14 @@ class _Single(_Run):
 class _Compare(_Run):
     """Two servers one recipe apart, side by side. The recipe is the new side, ``--against`` the old."""
 
-    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show) -> None:
-        super().__init__(options, shared_folder, client, show)
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
+        super().__init__(options, shared_folder, client, show, gpus)
         assert options.against is not None
         self.against = options.against
         folder = shared_folder.with_name(shared_folder.name + "-against")
         self._old_shared = SharedServer(folder, paths.ledger_dir(), self.against.limits.stop_seconds)
         old_options = dataclasses.replace(options, recipe=self.against, port=None, report=options.report / "against")
-        self._old_host = LocalHost(old_options, self.against, self._old_shared, client, show)
+        self._old_host = LocalHost(old_options, self.against, self._old_shared, client, show, gpus)
 
     def run(self) -> RunResult:
         options = self.options
@@ -195,6 +208,12 @@ class _Compare(_Run):
             facts = self.host.facts()
             self.release(self._old_shared)
             self.release(self.shared)
+        closing.close(options.recipe, data.new, self.host.starts)
+        closing.close(self.against, data.old, self._old_host.starts)
+        for concurrency, point in data.old.points.items():
+            if point.condemned:  # a pair needs both of its sides
+                data.new.condemn(point.condemned, [concurrency])
+        data.new.notes += [*self.host.notes, *data.old.notes, *self._old_host.notes]
         points = []
         for concurrency, point in data.new.points.items():
             rows = gate.sample_rows(point.attempts)

@@ -32,7 +32,7 @@ def ensure(generator: str, options: Mapping[str, object], cache: Path) -> Path:
         module.generate(draft, **options)
         draft.chmod(0o755)
         os.replace(draft, folder)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ModelError(f"[model.options] of generator {generator!r}: {error}") from None
     except OSError as error:
         if not folder.is_dir():  # another run may have put the same model there first

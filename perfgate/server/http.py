@@ -6,6 +6,7 @@ import json
 import re
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from typing import Any
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a loopback server is never behind a proxy
@@ -39,6 +40,23 @@ def get_json(url: str, timeout: float = 10.0) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ServerHttpError(f"GET {url}: expected a JSON object, got {type(value).__name__}")
     return value
+
+
+def generate_one(base_url: str, ids: Sequence[int], timeout: float) -> None:
+    """Send one prompt of exactly these token ids for one token. Raises ServerHttpError for anything but an answer."""
+    sampling = {"max_new_tokens": 1, "temperature": 0.0, "ignore_eos": True}
+    body = json.dumps({"input_ids": list(ids), "sampling_params": sampling}).encode()
+    url = base_url + "/generate"
+    call = urllib.request.Request(url, method="POST", data=body, headers={"Content-Type": "application/json"})
+    try:
+        with _OPENER.open(call, timeout=timeout) as answer:
+            value = json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        raise ServerHttpError(f"POST {url}: status {error.code}: {error.read()[:200]!r}") from None
+    except (OSError, ValueError) as error:
+        raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): {error}") from None
+    if not isinstance(value, dict) or "error" in value or "meta_info" not in value:
+        raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): no generation in {str(value)[:200]}")
 
 
 def server_info(base_url: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -10,16 +11,20 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from perfgate.recipe import Recipe
 from perfgate.server import command, http, processes
+from perfgate.validity import Problem
 
 READY_LINE = b"The server is fired up and ready to roll!"
 PLUGIN_FAILURES = (b"Failed to load plugin", b"Failed to execute general plugin", b"Failed to apply hooks")
+HIGHEST_PORT = 55_535
+"""SGLang listens for gRPC 10,000 above its port and ends where that is no port (srt/server_args.py)."""
+
 MIN_FREE_BYTES = 256 * 1024 * 1024
 
 Progress = Callable[[str], None]
@@ -32,6 +37,18 @@ class ServerError(RuntimeError):
         super().__init__(message)
         self.log = log
         self.exit_code = exit_code
+
+
+class NotProved(ServerError):
+    """A server that came up and does not run what its recipe asks for: what it would measure is something else."""
+
+    def __init__(self, problems: Sequence[Problem], log: Path | None = None) -> None:
+        super().__init__("; ".join(p.message for p in problems), log)
+        self.problems = tuple(problems)
+
+
+DEADLINE_CODE = 124
+"""Exit code given to the diagnosis for whatever the harness stopped at its deadline, as ``timeout`` does."""
 
 
 @dataclass
@@ -51,6 +68,10 @@ class Server:
     def owned(self) -> bool:
         return self.entry is not None
 
+    def pids(self) -> set[int]:
+        """The live processes of a server that was started here."""
+        return set() if self.entry is None else {p.pid for p in processes.members(self.entry)}
+
     def exit_code(self) -> int | None:
         """The exit code of the started process, or None while it runs (or where it is not ours to wait for)."""
         return self.process.poll() if self.process is not None else None
@@ -59,8 +80,7 @@ class Server:
         """Whether the server's processes are there and one of them still owns the port."""
         if self.entry is None:
             return True
-        pids = {p.pid for p in processes.members(self.entry)}
-        return self.exit_code() is None and bool(pids & set(processes.listener_pids(self.port)))
+        return self.exit_code() is None and bool(self.pids() & set(processes.listener_pids(self.port)))
 
     @property
     def port(self) -> int:
@@ -172,9 +192,7 @@ def _main_thread() -> bool:
 
 def _claim_port(port: int | None) -> int:
     if port is None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return int(probe.getsockname()[1])
+        return free_port()
     with socket.socket() as probe:
         probe.settimeout(2)
         if probe.connect_ex(("127.0.0.1", port)) == 0:
@@ -184,6 +202,17 @@ def _claim_port(port: int | None) -> int:
                 "or leave --port out and a free one is taken"
             )
     return port
+
+
+def free_port(highest: int = HIGHEST_PORT) -> int:
+    """A port of the loopback address on which nothing listens, at most ``highest``. Raises ServerError."""
+    with contextlib.ExitStack() as held:  # refused ones stay bound, so that the next try gives another
+        for _ in range(200):
+            probe = held.enter_context(socket.socket())
+            probe.bind(("127.0.0.1", 0))
+            if (port := int(probe.getsockname()[1])) <= highest:
+                return port
+    raise ServerError(f"no free port of at most {highest} was found in 200 tries; give one with --port")
 
 
 def _need_space(folder: Path) -> None:
@@ -210,7 +239,9 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path, limit: float, progr
             raise ServerError(f"the server ended with exit code {code} before it was ready", log, code)
         now = time.monotonic()
         if now > deadline:
-            raise ServerError(f"the server was not ready within {limit:.0f} s (limits.start_seconds)", log)
+            raise ServerError(
+                f"the server was not ready within {limit:.0f} s (limits.start_seconds)", log, DEADLINE_CODE
+            )
         if now - shown > 5:
             progress(f"starting the server: {now - began:.0f} s, at most {deadline - now:.0f} s left")
             shown = now

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 _MAX_SLICE = 64 * 1024 * 1024
@@ -35,6 +36,17 @@ class LogFile:
 
     def tail(self, size: int) -> str:
         return self._read(max(0, self.mark() - size), size)
+
+    def head(self, size: int) -> str:
+        """The log's first bytes, in which the start tells its sizes."""
+        return self._read(0, size)
+
+    def silent_for(self) -> float:
+        """Seconds since the last write; 0 where there is no file."""
+        try:
+            return max(0.0, time.time() - self.path.stat().st_mtime)
+        except FileNotFoundError:
+            return 0.0
 
     def live_throughput(self) -> float | None:
         """Tokens per second on the last decode line, which SGLang prints every 40 steps."""

@@ -4,7 +4,7 @@ from perfgate.validity.check import check
 from perfgate.validity.compare import compare, steady_decode, tokens_per_chunk
 from perfgate.validity.counters import families
 from perfgate.validity.load import little_share
-from perfgate.validity.periodic import Beat, Span, find_beat, periodic_strays
+from perfgate.validity.periodic import Beat, Span, beat_problem, falls_into, find_beat, periodic_strays, stray_beat
 from perfgate.validity.problem import DEFAULT_LIMITS, Limits, Problem, ProblemKind
 from perfgate.validity.runs import client_runs, sample_window
 
@@ -15,14 +15,17 @@ __all__ = [
     "Problem",
     "ProblemKind",
     "Span",
+    "beat_problem",
     "check",
     "client_runs",
     "compare",
+    "falls_into",
     "families",
     "find_beat",
     "little_share",
     "periodic_strays",
     "sample_window",
     "steady_decode",
+    "stray_beat",
     "tokens_per_chunk",
 ]

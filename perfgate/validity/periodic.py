@@ -95,10 +95,25 @@ def _follow(
 
 
 def periodic_strays(log: ServerLog, spans: Sequence[Span], input_lens: Sequence[int] = ()) -> list[Problem]:
-    """Strangers with a beat in a whole log.
+    """Strangers with a beat in a whole log (``stray_beat``). Invalid where a beat falls into a span."""
+    beat = stray_beat(log, spans, input_lens)
+    return [] if beat is None else [beat_problem(beat, spans)]
+
+
+def beat_problem(beat: Beat, spans: Sequence[Span]) -> Problem:
+    """The beat in words, with its period and lines; invalid where it falls into one of ``spans``."""
+    hit = [span for span in spans if falls_into(beat, span)]
+    message = f"a prompt that is not ours comes every {beat.period:.0f} s, {len(beat.lines)} times in this log"
+    if hit:
+        message += f"; {len(hit)} of {len(spans)} samples lie on its beat"
+    return problem(ProblemKind.PERIODIC_STRAY, message, [line.raw for line in beat.lines], invalid=bool(hit))
+
+
+def stray_beat(log: ServerLog, spans: Sequence[Span], input_lens: Sequence[int] = ()) -> Beat | None:
+    """The beat of a stranger's prompts in a whole log, or None.
 
     Prefill lines after the server was ready and outside ``spans`` are nobody's of ours; inside, single prompts whose
-    length is none of ``input_lens``. SGLang's own health probes are left out. Invalid where a beat falls into a span.
+    length is none of ``input_lens``. SGLang's own health probes are left out.
     """
     prefill, _ = primary(log)
     page = page_size(log, prefill)
@@ -114,17 +129,11 @@ def periodic_strays(log: ServerLog, spans: Sequence[Span], input_lens: Sequence[
         if any(span.holds(line.time) for span in spans) and (not input_lens or _ours(line, input_lens, page)):
             continue
         strays.append(line)
-    beat = find_beat(strays, spans)
-    if beat is None:
-        return []
-    hit = [span for span in spans if _beats_in(beat, span)]
-    message = f"a prompt that is not ours comes every {beat.period:.0f} s, {len(beat.lines)} times in this log"
-    if hit:
-        message += f"; {len(hit)} of {len(spans)} samples lie on its beat"
-    return [problem(ProblemKind.PERIODIC_STRAY, message, [line.raw for line in beat.lines], invalid=bool(hit))]
+    return find_beat(strays, spans)
 
 
-def _beats_in(beat: Beat, span: Span) -> bool:
+def falls_into(beat: Beat, span: Span) -> bool:
+    """Whether a line of the beat is due inside the span."""
     number = -(-(span.start - beat.first) // beat.period)
     return beat.first + number * beat.period <= span.end
 

@@ -48,6 +48,8 @@ class ProblemKind(StrEnum):
     CLIENT_BOUND = "client_bound"
     FOREIGN_PROCESS = "foreign_process"
     THROTTLED = "throttled"
+    UNWATCHED = "unwatched"
+    PATCH_NOT_PROVED = "patch_not_proved"
 
 
 MAX_EVIDENCE = 8

@@ -146,6 +146,10 @@ class Client:
             timed_out=timed_out,
         )
 
+    def pids(self) -> set[int]:
+        """The preloaded process, and the client run in progress."""
+        return {self._process.pid} | ({self._child} if self._child is not None else set())
+
     def kill_child(self) -> None:
         """End the client run in progress, if there is one."""
         if self._child is not None:

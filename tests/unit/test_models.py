@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate import models
+from perfgate.recipe import load
 
 
 def digest(folder: Path) -> str:
@@ -43,3 +44,21 @@ def test_an_unknown_option_is_named_and_leaves_nothing_behind(tmp_path: Path) ->
 def test_an_unknown_generator_is_answered_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(models.ModelError, match="tiny-llama"):
         models.ensure("huge", {}, tmp_path)
+
+
+RECIPES = [load(path) for path in sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))]
+
+
+GENERATED = sorted({(r.model.generator, *sorted(r.model.options.items())) for r in RECIPES if r.model.generator})
+
+
+@pytest.mark.parametrize("options", GENERATED)
+def test_every_recipes_generated_model_is_made(tmp_path: Path, options: tuple) -> None:
+    folder = models.ensure(options[0], dict(options[1:]), tmp_path)
+    assert {"config.json", "tokenizer.json", "tokenizer_config.json"} <= {p.name for p in folder.iterdir()}
+
+
+def test_an_option_out_of_range_is_said_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with pytest.raises(models.ModelError, match="layers must be"):
+        models.ensure("v4mini", {"layers": 1}, tmp_path)
+    assert list(tmp_path.iterdir()) == []

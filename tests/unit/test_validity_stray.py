@@ -180,3 +180,9 @@ def test_a_request_that_has_just_ended_beside_its_successor_is_no_stranger() -> 
     overlapped = prefill_line(5, 10, 10 * PLAN.input_len, running=7)
     found = judged(log=log_of(*run_lines(), overlapped))
     assert Kind.STRAY_REQUESTS not in found
+
+
+@pytest.mark.parametrize(("running", "stranger"), [(32, False), (33, True)])
+def test_a_whole_wave_that_ended_beside_its_successors_is_no_stranger_and_more_is(running: int, stranger: bool) -> None:
+    found = judged(log=log_of(*run_lines(), prefill_line(5, 1, PLAN.input_len, running=running)))
+    assert (Kind.STRAY_REQUESTS in found) is stranger

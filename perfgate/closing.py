@@ -1,0 +1,73 @@
+"""What only the whole run shows, asked at its end: strangers with a beat, and patches that did not run everywhere (edge)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from perfgate import serverlog, validity
+from perfgate.campaign import CampaignData
+from perfgate.proof import PatchProof
+from perfgate.recipe import Recipe
+from perfgate.server.logfile import LogFile
+from perfgate.validity import Problem, Span
+from perfgate.workload import Sample
+
+Window = tuple[float, float]
+
+
+@dataclass
+class StartRecord:
+    """One server start as it is looked at when the run ends. ``windows`` are all spans in which the load was ours."""
+
+    number: int
+    log: Path | None
+    proof: PatchProof | None = None
+    windows: list[Window] = field(default_factory=list)
+
+
+def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> None:
+    """Condemn the points that the whole run speaks against; what does not touch them becomes a note."""
+    for start in starts:
+        text = LogFile(start.log).whole() if start.log is not None else ""
+        if start.proof is not None:
+            _sort(data, start.proof.check(measured(data, start.number), text), None)
+        _periodic(recipe, data, start, text)
+
+
+def measured(data: CampaignData, start: int) -> list[Window]:
+    """The spans of one start's samples that count."""
+    return [w for point in data.points.values() for w in _windows(point.samples, start)]
+
+
+def _windows(samples: Iterable[Sample], start: int) -> list[Window]:
+    return [
+        (s.started_at, s.ended_at)
+        for s in samples
+        if s.server_start == start and s.started_at is not None and s.ended_at is not None
+    ]
+
+
+def _periodic(recipe: Recipe, data: CampaignData, start: StartRecord, text: str) -> None:
+    try:
+        log = serverlog.parse(text)
+    except serverlog.ServerLogError:
+        return  # an unreadable log is a problem of every sample already
+    lengths = [recipe.workload.input_len, *recipe.warmup.prompt_lengths]
+    beat = validity.stray_beat(log, [Span(*w) for w in start.windows], lengths)
+    if beat is None:
+        return
+    for concurrency, point in data.points.items():
+        own = [Span(*w) for w in _windows(point.samples, start.number)]
+        if any(validity.falls_into(beat, span) for span in own):
+            data.condemn([validity.beat_problem(beat, own)], [concurrency])
+    message = validity.beat_problem(beat, [Span(*w) for w in measured(data, start.number)]).message
+    data.notes.append(f"server start {start.number}: {message}")
+
+
+def _sort(data: CampaignData, problems: Sequence[Problem], points: Sequence[int] | None) -> None:
+    invalid = [p for p in problems if p.invalid]
+    if invalid:
+        data.condemn(invalid, points)
+    data.notes += [str(p) for p in problems if not p.invalid]
