@@ -175,11 +175,15 @@ class Sampler:
         lost = not self.server.alive()
         text = self.log.whole() if self.log is not None else ""
         ended = self.server.exit_code() if lost else DEADLINE_CODE if hung else code
-        found = diagnosis.diagnose(text, exit_code=ended, client_output=output)
+        # A server that is gone is judged by its own log and exit code: a client that lost its connection is the cascade,
+        # and an exit code beside a client's output would be read as the client's.
+        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else output)
         cause = found.cause.name
         if cause in ("NONE", "UNKNOWN"):
             cause = "HANG_NO_PROGRESS" if hung else "SERVER_DIED" if lost else "CLIENT_FAILED"
         evidence = tuple(found.evidence) or tuple(_tail(text, 3) + _tail(output, 3))
+        if lost and ended is not None:
+            what = f"{what} (exit code {ended})"
         return Failure(
             cause,
             tuple(redact_text(line) for line in evidence),

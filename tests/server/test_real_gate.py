@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from server import kit
 
 pytestmark = pytest.mark.xdist_group("real-server")
@@ -66,7 +67,8 @@ def test_a_limit_that_cuts_into_one_point_fails_that_point_and_no_other(recorded
 def test_a_server_killed_in_the_middle_of_a_point_is_missing_there_alone(tmp_path: Path) -> None:
     recipe = kit.quick_recipe(tmp_path)
     baselines = tmp_path / "none"
-    process = kit.start(tmp_path, "--recipe", str(recipe), "--baselines", str(baselines))
+    chosen = ["--concurrency", "1,16"]
+    process = kit.start(tmp_path, "--recipe", str(recipe), "--baselines", str(baselines), *chosen)
     samples = tmp_path / "report" / "samples"
 
     def measuring_c16() -> list[psutil.Process]:
@@ -121,7 +123,9 @@ def test_wrong_options_are_one_clear_error(tmp_path: Path, arguments: list[str],
 @pytest.mark.parametrize(
     ("content", "said"), [('{"schema_version": 1, "rec', "cpu-tiny"), ('{"schema_version": 99}', "99"), ("[]", "json")]
 )
-def test_a_baseline_that_cannot_be_used_is_told_before_a_server_is_started(tmp_path: Path, content: str, said: str) -> None:
+def test_a_baseline_that_cannot_be_used_is_told_before_a_server_is_started(
+    tmp_path: Path, content: str, said: str
+) -> None:
     from perfgate import fingerprint
 
     path = tmp_path / "b" / "cpu-tiny" / f"{fingerprint.hardware_name(fingerprint.collect({}))}.json"

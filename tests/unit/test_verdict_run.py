@@ -79,6 +79,8 @@ def test_changes_both_ways_are_shown_as_a_distribution():
 
 def test_a_regression_by_the_smoke_floor_alone_is_a_verdict_though_nothing_was_compared():
     floors = {1: 90.0, 64: 150.0}
-    outcome, why = run_verdict([judge(samples(noise(3, 0.003, 100), c), smoke(c, floor)) for c, floor in floors.items()])
+    outcome, why = run_verdict(
+        [judge(samples(noise(3, 0.003, 100), c), smoke(c, floor)) for c, floor in floors.items()]
+    )
     assert outcome is Outcome.REGRESSION
     assert "C=64 REGRESSION" in why
