@@ -190,6 +190,9 @@ def assemble(
 ) -> RunResult:
     """The run from its judged points. ``judged_by`` overrides the yardstick's word (A/B)."""
     recipe = yardstick.recipe
+    if facts is not None:
+        predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
+        points = [never_asked(p, q) for p, q in zip(points, predicted, strict=True)]
     made = checks.all_checks(recipe, facts, points)
     outcome, why = run_verdict(points)
     failed = [
@@ -220,6 +223,17 @@ def assemble(
         notes=[*data.notes, *notes],
         extra={**extras(points, data, yardstick, facts), **(extra or {})},
     )
+
+
+def never_asked(point: PointResult, prediction: preflight.Prediction) -> PointResult:
+    """A point at which the server could not hold C requests at once was not measured at C, whatever the figures say: a
+    smaller batch has a shorter step, and would pass for an improvement."""
+    limits = [f for f in prediction.failing if f.limit in (preflight.Limit.RUNNING, preflight.Limit.KV_POOL)]
+    if not limits or point.outcome is Outcome.MISSING:
+        return point
+    why = "; ".join(f"{f.why} (change: {f.setting})" for f in limits)
+    outcome = point.outcome if point.outcome is Outcome.REGRESSION else Outcome.INVALID
+    return point.model_copy(update={"outcome": outcome, "why": f"{why}. {point.why}"})
 
 
 def extras(

@@ -261,7 +261,8 @@ def _how_judged(yardstick: gate.Yardstick, options: Options) -> list[str]:
 
 
 def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardstick, options: Options) -> RunResult:
-    good = {c: p.samples for c, p in data.points.items() if p.samples and not p.closed}
+    dirty = {p.concurrency for p in done.points if p.outcome in (Outcome.INVALID, Outcome.MISSING)}
+    good = {c: p.samples for c, p in data.points.items() if p.samples and not p.closed and c not in dirty}
     if not good:
         return done.model_copy(update={"notes": [*done.notes, "nothing was recorded: no point has valid samples"]})
     path = baseline_path(options, dict(yardstick.fingerprint))

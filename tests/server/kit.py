@@ -97,7 +97,9 @@ def servers(report: Path) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if any(Path(f.path).parent == report for f in process.open_files() if f.path.endswith(".log")) or any(os.readlink(f"/proc/{process.pid}/fd/{n}").startswith(str(report)) for n in (1, 2)):
+            if any(Path(f.path).parent == report for f in process.open_files() if f.path.endswith(".log")) or any(
+                os.readlink(f"/proc/{process.pid}/fd/{n}").startswith(str(report)) for n in (1, 2)
+            ):
                 found.append(process)
         except (psutil.Error, OSError):
             continue

@@ -58,7 +58,9 @@ def test_a_limit_that_cuts_into_one_point_fails_that_point_and_no_other(recorded
     assert found.code == 1
     verdicts = found.verdicts()
     assert verdicts[1] == "PASS", found.text
-    assert verdicts[64] == "REGRESSION", found.text
+    # Slower beyond noise, or on a busy machine within it: either way it was not measured at 64, and must not pass.
+    assert verdicts[64] in ("REGRESSION", "INVALID"), found.text
+    assert "max_running_requests=8" in found.point(64)["why"]
     assert found.result is not None
     assert any("max_running_requests" in line or "running" in line for line in found.result["extra"]["preflight"])
     assert found.result["not_run"] == ["C=16: not asked for (--concurrency)"]
