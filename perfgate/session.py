@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -135,11 +135,11 @@ class _Run:
     def commit(self) -> str | None:
         return fingerprint.git_commit(Path(__file__).parent)
 
-    def guarded(self, data: campaign.CampaignData | ab.AbData) -> Iterator[None]:
-        """Whatever ends the measuring early leaves every open point with a reason."""
+    def guarded(self, data: campaign.CampaignData | ab.AbData, measure: Callable[[], None]) -> None:
+        """Measure; whatever ends it early, before its first step too, leaves every open point with a reason."""
         try:
             self.client.wait_ready()
-            yield
+            measure()
         except KeyboardInterrupt as stop:
             self.interrupted = stop
             why = "the run was interrupted before this point was done"
@@ -159,8 +159,10 @@ class _Single(_Run):
         options = self.options
         data = campaign.new(options.recipe, self.order)
         try:
-            with contextmanager(self.guarded)(data):
-                campaign.run(options.recipe, self.host, self.order, self._enough, self.show, data)
+            self.guarded(
+                data,
+                lambda: campaign.run(options.recipe, self.host, self.order, self._enough, self.show, data),
+            )
         finally:
             facts = self.host.facts()
             self.release(self.shared)
@@ -202,8 +204,7 @@ class _Compare(_Run):
         old = ab.Arm("old", self.against, self._old_host, data.old)
         new = ab.Arm("new", options.recipe, self.host, data.new)
         try:
-            with contextmanager(self.guarded)(data):
-                ab.run(old, new, self.order, self._enough, self.show, data)
+            self.guarded(data, lambda: ab.run(old, new, self.order, self._enough, self.show, data))
         finally:
             facts = self.host.facts()
             self.release(self._old_shared)

@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,9 @@ def quick_recipe(folder: Path, **changes: str) -> Path:
     return path
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    """``pytest -m perf`` with a report and baselines of its own, its output going to ``folder/out.txt``."""
+def start(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    """``pytest -m perf`` with a report of its own, its output going to ``folder/out.txt``; ``environment`` is put in
+    front of this process's: a PYTHONPATH before the one that is there."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable,
@@ -72,6 +73,8 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     ]
     command += [f"--report={folder / 'report'}", f"--rootdir={ROOT}", f"-c{ROOT / 'pyproject.toml'}", *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
+    for name, value in (environment or {}).items():
+        env[name] = os.pathsep.join(filter(None, (value, env.get(name))))
     with (folder / "out.txt").open("w") as sink:
         return subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT, text=True, env=env)
 

@@ -77,11 +77,10 @@ def test_a_server_killed_in_the_middle_of_a_point_is_missing_there_alone(tmp_pat
         outputs = sorted(samples.glob("*-c16.client.txt"))
         # The first is the warm-up; the second has begun when its main run has.
         started = len(outputs) >= 2 and "Starting main benchmark run" in outputs[1].read_text()
-        return kit.servers(tmp_path / "report") if started else []
+        return launched(tmp_path / "report") if started else []
 
     victims = kit.wait_for(measuring_c16, 300)
-    root = next(p for p in victims if "sglang.launch_server" in " ".join(p.cmdline()))
-    root.send_signal(signal.SIGKILL)
+    victims[0].send_signal(signal.SIGKILL)
     found = kit.finish(process, tmp_path)
     assert found.code == 1
     assert found.verdicts()[16] == "MISSING", found.text
@@ -90,6 +89,59 @@ def test_a_server_killed_in_the_middle_of_a_point_is_missing_there_alone(tmp_pat
     assert found.verdicts()[1] == "PASS", found.text
     assert [s for s in found.point(1)["samples"] if s["counted"]]
     assert kit.servers(found.report) == []
+
+
+def launched(report: Path) -> list[psutil.Process]:
+    return [p for p in kit.servers(report) if "sglang.launch_server" in " ".join(p.cmdline())]
+
+
+def test_ctrl_c_leaves_no_process_and_says_what_was_not_measured(tmp_path: Path) -> None:
+    process = kit.start(tmp_path, "--recipe", str(kit.quick_recipe(tmp_path)))
+    kit.wait_for(lambda: launched(tmp_path / "report"), 120)
+    process.send_signal(signal.SIGINT)
+    found = kit.finish(process, tmp_path)
+    assert found.code == 2
+    assert set(found.verdicts().values()) == {"MISSING"}
+    assert "interrupted" in found.point(1)["why"]
+    assert kit.servers(found.report) == []
+
+
+def test_ctrl_c_before_the_client_is_imported_is_told_as_well(tmp_path: Path) -> None:
+    process = kit.start(tmp_path, "--recipe", str(kit.quick_recipe(tmp_path)))
+    kit.wait_for(lambda: (tmp_path / "report" / "client-preload.log").exists(), 120)
+    process.send_signal(signal.SIGINT)
+    found = kit.finish(process, tmp_path)
+    assert found.code == 2
+    assert "INTERNALERROR" not in found.text
+    assert kit.servers(found.report) == []
+
+
+def test_a_missing_sglang_is_said_and_makes_every_point_missing(tmp_path: Path) -> None:
+    broken = tmp_path / "path" / "sglang"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text("raise ImportError('no sglang on this machine')")
+    recipe = str(kit.quick_recipe(tmp_path))
+    process = kit.start(tmp_path, "--recipe", recipe, environment={"PYTHONPATH": str(broken.parent)})
+    found = kit.finish(process, tmp_path)
+    assert found.code == 1
+    assert set(found.verdicts().values()) == {"MISSING"}
+    assert "no sglang on this machine" in found.point(1)["why"]
+    assert "requirements/README.md" in found.point(1)["why"]
+
+
+def test_the_next_run_ends_what_a_killed_one_left_and_nothing_else(tmp_path: Path) -> None:
+    process = kit.start(tmp_path / "killed", "--recipe", str(kit.quick_recipe(tmp_path)))
+    kit.wait_for(lambda: launched(tmp_path / "killed" / "report"), 120)
+    process.kill()
+    process.wait()
+    assert launched(tmp_path / "killed" / "report")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])  # so that the next run ends soon
+        found = kit.run(tmp_path / "next", "--recipe", str(kit.quick_recipe(tmp_path)), "--port", port)
+    assert f"ended a server that run {process.pid} left behind" in found.text
+    assert kit.servers(tmp_path / "killed" / "report") == []
 
 
 def test_a_port_that_answers_is_refused_before_anything_is_started(tmp_path: Path) -> None:
