@@ -35,7 +35,7 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
     return sums * tl.rsqrt(squares / width + eps)[:, None]
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("tokens", "outputs"))
 def dsv4_hc_prenorm_sum_kernel(
     x_ptr, fn_ptr, out_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
     BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
@@ -63,9 +63,12 @@ def dsv4_hc_prenorm_sum_kernel(
             high = high.to(tl.bfloat16)
             middle = middle.to(tl.bfloat16)
             low = low.to(tl.bfloat16)
-        sums = tl.dot(x, tl.trans(low), sums)
-        sums = tl.dot(x, tl.trans(middle), sums)
-        sums = tl.dot(x, tl.trans(high), sums)
+        # Hopper's tensor cores cut off what an accumulator can't hold instead of rounding it, and over 16,384 columns
+        # that adds up. So a block's sum is taken out of them, smallest parts first, and added in fp32.
+        block = tl.dot(x, tl.trans(low))
+        block = tl.dot(x, tl.trans(middle), block)
+        block = tl.dot(x, tl.trans(high), block)
+        sums += block
         wide = x.to(tl.float32)
         squares += wide * wide
     sums = tl.where(lane[None, :] == LANES - 1, tl.sum(squares, 1)[:, None], sums)
@@ -78,7 +81,7 @@ def dsv4_hc_prenorm_sum_kernel(
         tl.store(out_ptr + place, sums, mask=token[:, None] < tokens)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
 def dsv4_hc_prenorm_merge_kernel(
     part_ptr, out_ptr, tokens, outputs, width, eps, out_stride,
     MERGE_TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,

@@ -22,7 +22,8 @@ ROW_BYTES = HEAD_DIM + 4
 CLEAN_BLOCK, CLEAN_PROGRAMS = 1024, 32
 
 
-@triton.jit
+# The number of rows, the longest length and the tables' strides differ from call to call, and decide no load's width.
+@triton.jit(do_not_specialize=("rows", "max_length", "length_stride", "table_stride"))
 def dsv4_paged_mqa_logits_kernel(
     q_ptr, k_ptr, scale_ptr, weight_ptr, length_ptr, table_ptr, out_ptr,
     rows, max_length, q_stride, page_stride, scale_stride, weight_stride, length_stride, table_stride, out_stride,
@@ -75,7 +76,7 @@ def dsv4_paged_mqa_logits_kernel(
                 tl.store(out_ptr + wide_row * out_stride + tokens, logits, mask=live)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=("max_length", "readable", "length_stride"))
 def dsv4_paged_mqa_logits_clean_kernel(
     length_ptr, out_ptr, max_length, readable, length_stride, out_stride, BLOCK: tl.constexpr
 ):  # fmt: skip
@@ -224,7 +225,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             if block // 8 > config.max_rows:
                 continue
             for name, aligned in (("aligned", (*pointers, *strides)), ("odd", (*pointers, "q_stride"))):
-                constexprs = {"length_stride": 1, **_constexprs(config, block, interpret=False)}
+                constexprs = _constexprs(config, block, interpret=False)
                 yield CompileCase(
                     name=f"indexer[tile={config.tile},warps={config.num_warps},rows<={block},{name}]",
                     kernel=dsv4_paged_mqa_logits_kernel,

@@ -215,11 +215,8 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32",
         "out_ptr": "*bf16", "lse_ptr": "*fp32",
     }  # fmt: skip
-    strides = (
-        "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h",
-        "index_stride_b", "index_stride_s", "extra_index_stride_b", "extra_index_stride_s",
-    )  # fmt: skip
-    units = ("length_stride", "extra_length_stride", "q_stride_d", "index_stride_k", "extra_index_stride_k")
+    strides = ("page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
+    units = ("q_stride_d", "index_stride_k", "extra_index_stride_k")
     for config in configurations(card.name):
         for split in (False, True):
             pointers = decode | {"part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32"}
@@ -242,8 +239,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     }  # fmt: skip
     for block_n in sorted({config.block_n for config in configurations(card.name)}):
         for _, merge in MERGES:
-            lengths = {"length_stride": 1, "extra_length_stride": 1}
-            constexprs = lengths | _FLAGS | _merge_constexprs(merge, block_n, interpret=False)
+            constexprs = _FLAGS | _merge_constexprs(merge, block_n, interpret=False)
             yield CompileCase(
                 name=f"sparse_mla_merge[n={block_n},columns={merge.columns},splits={merge.splits}]",
                 kernel=dsv4_sparse_mla_merge_kernel,

@@ -15,6 +15,13 @@ DATA_BYTES = tl.constexpr(576)
 SCALE_BYTES = tl.constexpr(8)
 LN2 = tl.constexpr(0.6931471805599453)
 LOG2E = tl.constexpr(1.4426950408889634)
+# Scalars that differ from call to call: specialised for values of 1 and multiples of 16, each new combination would be
+# compiled, for a second, in the middle of serving. Strides that decide how loads are vectorised stay specialised.
+DECODE_SCALARS = (
+    "heads", "queries", "splits", "width", "extra_width", "length_stride", "extra_length_stride",
+    "page_shift", "extra_page_shift", "index_stride_b", "index_stride_s", "extra_index_stride_b", "extra_index_stride_s",
+)  # fmt: skip
+MERGE_SCALARS = ("heads", "queries", "splits", "width", "extra_width", "length_stride", "extra_length_stride")
 
 
 @triton.jit
@@ -80,7 +87,7 @@ def _tokens_share(peak, total, sink):
     return tl.where((total == 0.0) | (sink == float("inf")), 0.0, share)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=DECODE_SCALARS)
 def dsv4_sparse_mla_decode_kernel(
     q_ptr, kv_ptr, index_ptr, length_ptr, extra_kv_ptr, extra_index_ptr, extra_length_ptr, sink_ptr,
     out_ptr, lse_ptr, part_ptr, part_lse_ptr,
@@ -220,7 +227,7 @@ def dsv4_sparse_mla_decode_kernel(
     tl.store(at + (384 + dims)[None, :], _round(acc3 * factor[:, None], kind, INTERPRET), mask=live_h[:, None])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=MERGE_SCALARS)
 def dsv4_sparse_mla_merge_kernel(
     part_ptr, part_lse_ptr, length_ptr, extra_length_ptr, sink_ptr, out_ptr, lse_ptr,
     heads, queries, splits, width, extra_width, length_stride, extra_length_stride,

@@ -12,6 +12,10 @@ import triton.language as tl
 
 from .topk_device import LOWEST, emit, emit_in_turn, kth_key, middle, ordered_key, select, tie_cutoff
 
+# These differ from call to call: specialised for 1 and multiples of 16, a new combination would be compiled while serving.
+SCALARS = ("limit", "length_stride")
+SELECT_SCALARS = (*SCALARS, "k", "page_size", "want_raw", "table_stride", "out_stride", "raw_stride")
+
 
 @triton.jit
 def row_length(length_ptr, row, length_stride, limit):
@@ -27,7 +31,7 @@ def split_index(step, split, SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: 
     return (run * SPLITS + split) * GROUPS + lane % GROUPS
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SCALARS)
 def dsv4_topk_group_max_kernel(
     score_ptr, length_ptr, max_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
@@ -47,7 +51,7 @@ def dsv4_topk_group_max_kernel(
         tl.store(max_ptr + (row * SPLITS + split) * GROUPS + tl.arange(0, GROUPS), group)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=(*SCALARS, "k"))
 def dsv4_topk_floor_kernel(
     length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr
 ):  # fmt: skip
@@ -60,7 +64,7 @@ def dsv4_topk_floor_kernel(
         tl.store(floor_ptr + row, floor)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SCALARS)
 def dsv4_topk_narrow_kernel(
     score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
@@ -165,7 +169,7 @@ def select_candidates(
     return held
 
 
-@triton.jit
+@triton.jit(do_not_specialize=SELECT_SCALARS)
 def dsv4_topk_select_kernel(
     score_ptr, length_ptr, table_ptr, above_ptr, tie_ptr, count_ptr, out_ptr, raw_ptr,
     limit, k, page_size, want_raw, score_stride, length_stride, table_stride, out_stride, raw_stride,

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kit.cache import DecodeCase, DecodeInputs, Source, build, make_sink, poisoned_cache
 from kit.compare import assert_bitwise_equal, assert_decode_close
 from kit.decode import assert_matches_oracles, decode, name_of, runnable_configurations
+from kit.rounding import rounding_of
 from kit.strategies_mla import decode_cases
 
 CONFIG = runnable_configurations()[0]
@@ -49,7 +50,7 @@ def test_where_main_ends_and_extra_begins_does_not_matter(cut: int, splits: int,
         extra_topk_length=40 - lengths,
     )
     actual = decode(parted, CONFIG, splits)
-    assert_decode_close(actual, decode(whole, CONFIG), whole.score_magnitude)
+    assert_decode_close(actual, decode(whole, CONFIG), rounding_of(whole))
     assert_matches_oracles(actual, whole)
 
 
@@ -59,7 +60,7 @@ def test_number_of_splits_does_not_matter(config: DecodeConfig, device: torch.de
     inputs = build(CASE, device)
     whole = decode(inputs, config, splits=1)
     for splits in (2, 64):
-        assert_decode_close(decode(inputs, config, splits), whole, inputs.score_magnitude)
+        assert_decode_close(decode(inputs, config, splits), whole, rounding_of(inputs))
 
 
 @pytest.mark.parametrize("heads", [1, 8, 15])
@@ -78,14 +79,14 @@ def test_holes_count_for_nothing(seed: int, device: torch.device) -> None:
     rng = torch.Generator().manual_seed(seed)
     holed[0, 0, torch.randperm(75, generator=rng)[:30].sort().values.to(device)] = inputs.indices[0, 0]
     actual = decode(inputs.replace(indices=holed), CONFIG)
-    assert_decode_close(actual, decode(inputs, CONFIG), inputs.score_magnitude)
+    assert_decode_close(actual, decode(inputs, CONFIG), rounding_of(inputs))
 
 
 def test_a_repeated_row_of_tokens_adds_log_2_to_lse(device: torch.device) -> None:
     inputs = build(DecodeCase(1, 1, 8, Source(64, 2, 20, None), sink="none"), device)
     out, lse = decode(inputs)
     doubled, doubled_lse = decode(inputs.replace(indices=inputs.indices.repeat(1, 1, 2)))
-    assert_decode_close((doubled, doubled_lse - math.log(2)), (out, lse), inputs.score_magnitude)
+    assert_decode_close((doubled, doubled_lse - math.log(2)), (out, lse), rounding_of(inputs))
 
 
 @pytest.mark.field_case("K22")

@@ -161,14 +161,14 @@ FAULTS = (
     ),
     Fault(
         "hc: the middle bits of the weights are dropped", HC,
-        "        sums = tl.dot(x, tl.trans(middle), sums)\n",
+        "        block = tl.dot(x, tl.trans(middle), block)\n",
         "",
         (HC_PROPERTY,),
     ),
     Fault(
         "hc: the lowest bits of the weights are dropped", HC,
-        "        sums = tl.dot(x, tl.trans(low), sums)\n",
-        "",
+        "block = tl.dot(x, tl.trans(low))",
+        "block = tl.zeros((BLOCK_TOKENS, LANES), tl.float32)",
         ("test_hc_prenorm.py::test_weights_keep_all_their_bits",),
     ),
     Fault(

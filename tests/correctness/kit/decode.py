@@ -11,6 +11,7 @@ from dsv4_kernels.sparse_mla_table import DecodeConfig, configurations
 
 from kit.cache import DecodeInputs, poisoned_memory
 from kit.compare import assert_decode_close
+from kit.rounding import rounding_of
 
 Result = tuple[torch.Tensor, torch.Tensor]
 
@@ -25,8 +26,9 @@ def decode(inputs: DecodeInputs, config: DecodeConfig | None = None, splits: int
 
 def assert_matches_oracles(actual: Result, inputs: DecodeInputs) -> None:
     """Compare with the oracle that rounds as the kernel does and with the one that does not round."""
-    assert_decode_close(actual, reference.sparse_mla_decode_rounded(*inputs.arguments()), inputs.score_magnitude)
-    assert_decode_close(actual, reference.sparse_mla_decode(*inputs.arguments()), inputs.score_magnitude)
+    rounding = rounding_of(inputs)
+    assert_decode_close(actual, reference.sparse_mla_decode_rounded(*inputs.arguments()), rounding)
+    assert_decode_close(actual, reference.sparse_mla_decode(*inputs.arguments()), rounding)
 
 
 def runnable_configurations() -> tuple[DecodeConfig, ...]:
