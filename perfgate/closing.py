@@ -25,6 +25,8 @@ class StartRecord:
     log: Path | None
     proof: PatchProof | None = None
     windows: list[Window] = field(default_factory=list)
+    replayed: list[Problem] = field(default_factory=list)
+    """What a trace of its graphs' replay did not show."""
 
 
 def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> None:
@@ -32,7 +34,7 @@ def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> 
     for start in starts:
         text = LogFile(start.log).whole() if start.log is not None else ""
         if start.proof is not None:
-            _sort(data, start.proof.check(measured(data, start.number), text), None)
+            _sort(data, [*start.proof.check(measured(data, start.number), text), *start.replayed], None)
         _periodic(recipe, data, start, text)
 
 

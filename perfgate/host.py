@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfgate import capacity, models, paths, ready
+from perfgate import capacity, models, paths, ready, replay
 from perfgate.checks import ServerFacts
 from perfgate.closing import StartRecord
 from perfgate.gpu import GpuError
@@ -69,6 +70,19 @@ class LocalHost:
         self._lost = True
         if self._options.server_url is None:
             self._shared.drop()
+
+    def prove_replay(self) -> None:
+        """Trace a few replayed steps of a live server with patches and graphs, when everything on it is measured."""
+        if self.server is None or not self.starts or not self.server.owned or not self.server.alive():
+            return
+        record = self.starts[-1]
+        if record.proof is None or not record.proof.required or not record.proof.sizes:
+            return
+        self._show("proving by a trace that graph replay runs the patches")
+        began = time.time()
+        folder = self._options.report / "traces" / f"start{record.number}"
+        record.replayed = replay.prove(self.server, record.proof, folder)
+        record.windows.append((began, time.time()))
 
     def facts(self) -> ServerFacts | None:
         return None if self.server is None else server_facts(self.server, self._recipe)

@@ -66,9 +66,9 @@ class PatchProof:
         try:
             found = patch_proof.read_counts(self.counts)
         except patch_proof.CountsError as error:
-            return [self._problem(str(error), ())]
+            return [self.unproved(str(error), ())]
         wrong = patch_proof.check_counts(found, self.required, self.sizes, self.a_step, self.ranks, windows)
-        return [self._problem(f"{w.kind}: {w.message}", w.evidence) for w in [*wrong, *patch_proof.check_log(log)]]
+        return [self.unproved(f"{w.kind}: {w.message}", w.evidence) for w in [*wrong, *patch_proof.check_log(log)]]
 
     def settled(
         self,
@@ -83,5 +83,6 @@ class PatchProof:
             sleep(0.2)
         return found
 
-    def _problem(self, message: str, evidence: Sequence[str]) -> validity.Problem:
+    def unproved(self, message: str, evidence: Sequence[str] = ()) -> validity.Problem:
+        """A reason why the patches are not proved: invalid where the recipe requires them."""
         return problem(validity.ProblemKind.PATCH_NOT_PROVED, message, evidence or (message,), invalid=self.fatal)

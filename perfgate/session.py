@@ -147,6 +147,12 @@ class _Run:
         except (ClientError, ServerError) as error:
             data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.samples)
 
+    def prove_replay(self, *hosts: LocalHost) -> None:
+        """After the last sample, since a profiler leaves its traces in what is timed after it."""
+        if self.interrupted is None:
+            for host in hosts:
+                host.prove_replay()
+
     def release(self, shared: SharedServer) -> None:
         if self.options.server_url is None:
             shared.release()
@@ -163,6 +169,7 @@ class _Single(_Run):
                 data,
                 lambda: campaign.run(options.recipe, self.host, self.order, self._enough, self.show, data),
             )
+            self.prove_replay(self.host)
         finally:
             facts = self.host.facts()
             self.release(self.shared)
@@ -205,6 +212,7 @@ class _Compare(_Run):
         new = ab.Arm("new", options.recipe, self.host, data.new)
         try:
             self.guarded(data, lambda: ab.run(old, new, self.order, self._enough, self.show, data))
+            self.prove_replay(self._old_host, self.host)
         finally:
             facts = self.host.facts()
             self.release(self._old_shared)

@@ -42,19 +42,28 @@ def get_json(url: str, timeout: float = 10.0) -> dict[str, Any]:
     return value
 
 
-def generate_one(base_url: str, ids: Sequence[int], timeout: float) -> None:
-    """Send one prompt of exactly these token ids for one token. Raises ServerHttpError for anything but an answer."""
-    sampling = {"max_new_tokens": 1, "temperature": 0.0, "ignore_eos": True}
-    body = json.dumps({"input_ids": list(ids), "sampling_params": sampling}).encode()
-    url = base_url + "/generate"
+def post_json(url: str, value: dict[str, Any], timeout: float) -> bytes:
+    """Post a JSON object and return the answer's body. Raises ServerHttpError for anything but status 200."""
+    body = json.dumps(value).encode()
     call = urllib.request.Request(url, method="POST", data=body, headers={"Content-Type": "application/json"})
     try:
         with _OPENER.open(call, timeout=timeout) as answer:
-            value = json.loads(answer.read())
+            return bytes(answer.read())
     except urllib.error.HTTPError as error:
         raise ServerHttpError(f"POST {url}: status {error.code}: {error.read()[:200]!r}") from None
     except (OSError, ValueError) as error:
-        raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): {error}") from None
+        raise ServerHttpError(f"POST {url}: {error}") from None
+
+
+def generate_one(base_url: str, ids: Sequence[int], timeout: float) -> None:
+    """Send one prompt of exactly these token ids for one token. Raises ServerHttpError for anything but an answer."""
+    sampling = {"max_new_tokens": 1, "temperature": 0.0, "ignore_eos": True}
+    url = base_url + "/generate"
+    try:
+        answer = post_json(url, {"input_ids": list(ids), "sampling_params": sampling}, timeout)
+        value = json.loads(answer)
+    except (ServerHttpError, ValueError) as error:
+        raise ServerHttpError(f"{error} ({len(ids)} prompt tokens)") from None
     if not isinstance(value, dict) or "error" in value or "meta_info" not in value:
         raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): no generation in {str(value)[:200]}")
 
