@@ -8,11 +8,15 @@ Needs SGLang on PYTHONPATH and no network; the checkout needs no installation. U
 summary.jsonl (the client's result lines and the plug-in's counters) and jit-caches.txz; the rest goes to --work. The
 output check holds every later recipe to the first one, which should be the stock server. Exits 1 where a step failed or
 a patch is not proved.
+
+Several of these may run on one GPU at once with --shared, each with a --port of its own: they share the caches (each
+begins its sweep elsewhere, --rotate) and measure one at a time (--lock). Figures taken so are a first look, no more.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import random
@@ -28,9 +32,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(Path(__file__).parent), str(ROOT), str(ROOT / "kernels")]
 
 import server_steps as steps  # noqa: E402
+from filelock import FileLock  # noqa: E402
 from make_entry_point import make_entry_point  # noqa: E402
 
-from perfgate import gpu, output_client  # noqa: E402
+from perfgate import capacity, gpu, output_client  # noqa: E402
 from perfgate.models import v4mini  # noqa: E402
 from perfgate.output_check import differences, judge  # noqa: E402
 from perfgate.patch_proof import (  # noqa: E402
@@ -60,7 +65,8 @@ def main() -> int:
     print(f"client imports: {time.monotonic() - began:.0f} s", flush=True)
     nvml = gpu.open_nvml()
     print("\n".join(map(str, gpu.describe(nvml))), flush=True)
-    gpu.refuse_foreign(gpu.compute_processes(nvml), set())
+    if not options.shared:
+        gpu.refuse_foreign(gpu.compute_processes(nvml), set())
     free = [nvml.nvmlDeviceGetMemoryInfo(device).free // gpu.MIB for device in gpu.handles(nvml)]
     failures, state = 0, State()
     print(f"{'recipe':<26}{'C':>4}{'tok/s':>10}{'TPOT ms':>9}{'TTFT ms':>9}{'max TTFT':>9}{'done':>6}", flush=True)
@@ -77,7 +83,8 @@ def main() -> int:
             failures += 1
             print(f"{name}: INVALID: {error}", flush=True)
         steps.pack_caches(options.out / "jit-caches.txz")
-        gpu.wait_for_memory(nvml, [mib - 1024 for mib in free], timeout=60)
+        if not options.shared:
+            gpu.wait_for_memory(nvml, [mib - 1024 for mib in free], timeout=60)
     return 1 if failures else 0
 
 
@@ -101,15 +108,18 @@ def serve(name, index, options, site, end, state):
     counts = options.work / f"{name}.counts.json"
     env = steps.environment(recipe, [str(site), str(ROOT), str(ROOT / "kernels")], counts)
     began = time.monotonic()
-    server = steps.Server(recipe, model, 30000 + index, options.out / f"{name}.server.log", env)
+    server = steps.Server(recipe, model, options.port + index, options.out / f"{name}.server.log", env)
     try:
         server.wait_ready(min(end, began + recipe["limits"]["start_seconds"]))
         print(f"{name}: ready after {time.monotonic() - began:.0f} s", flush=True)
         warmup, began = recipe["warmup"], time.monotonic()
         stall, rounds = warmup["stall_seconds"], warmup["max_rounds"]
-        worst = steps.warm(server.url, warmup["prompt_lengths"], v4mini.VOCABULARY, stall, rounds, end)
+        lengths = warmup["prompt_lengths"]
+        at = int(options.rotate * len(lengths))
+        worst = steps.warm(server.url, lengths[at:] + lengths[:at], v4mini.VOCABULARY, stall, rounds, end)
         print(f"{name}: warmed in {time.monotonic() - began:.0f} s, slowest step a round {worst} s", flush=True)
-        windows = measure(name, recipe, server, model, options, end)
+        with FileLock(options.lock) if options.lock else contextlib.nullcontext():
+            windows = measure(name, recipe, server, model, options, end)
         problems = prove(name, recipe, server, counts, windows, options, end)
         if options.output_check:
             problems += [ProofProblem("LOG", "", t) for t in compare(name, server, options, state, end)]
@@ -149,12 +159,12 @@ def keep(options, row):
 def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProblem]:
     patch = recipe.get("patch", {})
     required = [*patch.get("patches", []), *(f"fallback_{p}" for p in patch.get("fallback", []))]
-    info = steps.get(f"{server.url}/server_info")
-    sizes = info["internal_states"][0].get("decode_cuda_graph_bs") or []
+    info, log = steps.get(f"{server.url}/server_info"), server.log.read_text(errors="replace")
+    sizes = list(capacity.graph_sizes(info, log))
     time.sleep(1)  # the plug-in writes its counters at most this late
     ratios = v4mini.compress_ratios(recipe["model"]["options"]["layers"])
     ranks = recipe["server"]["args"].get("tp_size", 1)
-    problems = check_log(server.log.read_text(errors="replace"))
+    problems = check_log(log)
     found = read_counts(counts)
     keep(options, {"recipe": name, "counts": [c.model_dump(by_alias=True) for c in found]})
     problems += check_counts(found, required, sizes, calls_a_step(ratios), ranks, windows)
@@ -205,6 +215,10 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--trace", action="store_true", help="prove the replay by a short profiler trace")
     parser.add_argument("--output-check", type=int, default=0, metavar="STEPS")
     parser.add_argument("--floor", type=float, default=0.0, help="least bound of the output check, in nats")
+    parser.add_argument("--shared", action="store_true", help="other servers may be on this GPU")
+    parser.add_argument("--port", type=int, default=30000, help="of the first server; later ones count up")
+    parser.add_argument("--rotate", type=float, default=0.0, help="share of the sweep's lengths to begin after")
+    parser.add_argument("--lock", help="a file to hold while measuring")
     return parser.parse_args()
 
 
