@@ -31,8 +31,8 @@ from kit.rounding import rounding_of  # noqa: E402
 CONFIGS = [
     DecodeConfig(block_h, block_n, num_warps, num_stages)
     for block_h, block_n, num_warps, num_stages in [
-        (64, 64, 8, 2), (64, 64, 8, 3), (64, 32, 8, 2), (64, 32, 8, 3), (16, 32, 4, 2), (16, 32, 4, 3),
-        (16, 32, 8, 2), (16, 64, 8, 2), (16, 16, 4, 3), (32, 64, 8, 2), (32, 32, 8, 2), (64, 16, 8, 3),
+        (64, 64, 8, 5), (64, 32, 8, 5), (64, 32, 8, 7), (16, 32, 4, 5), (16, 64, 4, 5), (32, 32, 8, 5), (32, 32, 4, 5),
+        (64, 64, 8, 2), (16, 32, 8, 5), (16, 16, 4, 5), (16, 64, 8, 5), (32, 64, 8, 5), (64, 16, 8, 5),
     ]
 ]  # fmt: skip
 INPUTS = 8  # sets of inputs that replays rotate over
