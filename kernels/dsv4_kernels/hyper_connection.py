@@ -37,10 +37,11 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
 
 @triton.jit(do_not_specialize=("tokens", "outputs"))
 def dsv4_hc_prenorm_sum_kernel(
-    x_ptr, fn_ptr, out_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
-    BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
-    INTERPRET: tl.constexpr,
+    x_ptr, fn_ptr, out_ptr, part_ptr, done_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, FUSED: tl.constexpr,
+    LANES: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
+    """One program: one split of the width of a block of tokens. With FUSED, the last program to end adds them all up."""
     split = tl.program_id(0)
     token = tl.program_id(1) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     lane = tl.arange(0, LANES)
@@ -78,7 +79,19 @@ def dsv4_hc_prenorm_sum_kernel(
         tl.store(out_ptr + place, mixes, mask=(token[:, None] < tokens) & (lane[None, :] < outputs))
     else:
         place = (split.to(tl.int64) * tokens + token)[:, None] * LANES + lane[None, :]
-        tl.store(out_ptr + place, sums, mask=token[:, None] < tokens)
+        tl.store(part_ptr + place, sums, mask=token[:, None] < tokens)
+        if FUSED:
+            # All threads' sums are written before one of them counts this program as done.
+            tl.debug_barrier()
+            if tl.atomic_add(done_ptr, 1, sem="acq_rel") == SPLITS - 1:
+                tl.store(done_ptr, 0)
+                splits = tl.arange(0, SPLITS)
+                for each in range(tokens):
+                    # In the order of splits, whichever program adds them; past the first level cache, which may be old.
+                    parts = (splits[:, None] * tokens + each) * LANES + lane[None, :]
+                    total = tl.sum(tl.load(part_ptr + parts, cache_modifier=".cg"), 0)
+                    mixes = _scaled(total[None, :], width, eps, LANES)
+                    tl.store(out_ptr + each * out_stride + lane[None, :], mixes, mask=lane[None, :] < outputs)
 
 
 @triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
@@ -122,18 +135,38 @@ def hc_prenorm(x: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:
 
 def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mixes: torch.Tensor) -> None:
     (tokens, width), outputs = x.shape, fn.shape[0]
+    if config.fused and tokens > config.block_tokens:
+        raise ValueError(
+            f"{tokens} tokens are more than the one block of {config.block_tokens} that is merged in place"
+        )
     sums = mixes
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
     grid = (config.splits, triton.cdiv(tokens, config.block_tokens))
     dsv4_hc_prenorm_sum_kernel[grid](
-        x, fn, sums, tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
+        x, fn, mixes, sums, _counter(x.device) if config.fused else mixes,
+        tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
-    if config.splits > 1:
+    if config.splits > 1 and not config.fused:
         dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
             sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4
         )
+
+
+def _counter(device: torch.device) -> torch.Tensor:
+    """A zero that programs count themselves done in, and that the last of them sets back: one for each stream.
+
+    Launches of one stream follow one another, so they can share it, and a captured graph finds it where it was.
+    """
+    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
+    key = (device, stream)
+    if key not in _COUNTERS:
+        _COUNTERS[key] = torch.zeros(1, dtype=torch.int32, device=device)
+    return _COUNTERS[key]
+
+
+_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 
 
 def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[str, Any]:
@@ -141,6 +174,7 @@ def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[st
         "BLOCK_TOKENS": config.block_tokens,
         "BLOCK_WIDTH": config.block_width,
         "SPLITS": config.splits,
+        "FUSED": config.fused,
         "LANES": LANES,
         "INTERPRET": interpret,
     }
@@ -167,9 +201,11 @@ def _check(x: torch.Tensor, fn: torch.Tensor) -> None:
 
 def compile_cases(card: Card) -> Iterator[CompileCase]:
     """Yield every compilation that a launch on `card` can ask for."""
-    types = {"x_ptr": "*bf16", "fn_ptr": "*fp32", "out_ptr": "*fp32", "part_ptr": "*fp32", "eps": "fp32"}
+    pointers = {"x_ptr": "*bf16", "fn_ptr": "*fp32", "out_ptr": "*fp32", "part_ptr": "*fp32"}
     for config in TABLE[card.name]:
         shape = f"tokens={config.block_tokens},width={config.block_width},splits={config.splits}"
+        types = pointers | {"done_ptr": "*i32" if config.fused else "*fp32", "eps": "fp32"}
+        shape += ",fused" if config.fused else ""
         cases = [
             (
                 "sum",
@@ -179,7 +215,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 config.num_stages,
             )
         ]
-        if config.splits > 1:
+        if config.splits > 1 and not config.fused:
             cases.append(("merge", dsv4_hc_prenorm_merge_kernel, _merge_constexprs(config), 4, 3))
         for name, kernel, constexprs, num_warps, num_stages in cases:
             arguments = kernel.arg_names

@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class HcConfig:
-    """`max_tokens`: the most tokens it serves. `splits` programs share the sum over the width of a block of tokens."""
+    """`max_tokens`: the most tokens it serves. `splits` programs share the sum over the width of a block of tokens.
+
+    `fused`: the last of them to end adds up, token by token, instead of a second launch; for few tokens of one block.
+    """
 
     max_tokens: int
     block_tokens: int
@@ -15,6 +18,7 @@ class HcConfig:
     splits: int
     num_warps: int
     num_stages: int
+    fused: bool = False
 
     @property
     def merge_tokens(self) -> int:
@@ -25,6 +29,7 @@ class HcConfig:
 ANY = 2**31 - 1
 TABLE: dict[str, tuple[HcConfig, ...]] = {
     "sm_90": (
+        HcConfig(max_tokens=1, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=16, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2),
         HcConfig(max_tokens=64, block_tokens=16, block_width=128, splits=64, num_warps=4, num_stages=3),
         HcConfig(max_tokens=512, block_tokens=64, block_width=64, splits=32, num_warps=4, num_stages=4),
@@ -33,10 +38,12 @@ TABLE: dict[str, tuple[HcConfig, ...]] = {
     ),
     # Under the interpreter a program costs tens of milliseconds: few of them.
     "interpreter": (
+        HcConfig(max_tokens=2, block_tokens=16, block_width=128, splits=4, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=32, block_tokens=16, block_width=128, splits=4, num_warps=4, num_stages=2),
         HcConfig(max_tokens=ANY, block_tokens=64, block_width=64, splits=1, num_warps=4, num_stages=2),
     ),
     "sm_120": (
+        HcConfig(max_tokens=1, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=16, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2),
         HcConfig(max_tokens=64, block_tokens=16, block_width=128, splits=64, num_warps=4, num_stages=3),
         HcConfig(max_tokens=512, block_tokens=64, block_width=64, splits=32, num_warps=4, num_stages=3),

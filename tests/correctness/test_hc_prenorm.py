@@ -51,13 +51,18 @@ def test_the_layers_own_shape(device: torch.device) -> None:
     assert_mixes_close(mixes_of(x, fn, eps), x, fn, eps)
 
 
-CONFIGS = [pytest.param(config, id=f"{card.name}-{config.splits}") for card in CARDS for config in TABLE[card.name]]
+CONFIGS = [
+    pytest.param(config, id=f"{card.name}-{config.splits}{'-fused' * config.fused}")
+    for card in CARDS
+    for config in TABLE[card.name]
+]
 
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_configuration_equals_both_oracles(config, device: torch.device) -> None:
     # A width of fewer blocks than splits, so that some of them are empty.
-    x, fn, eps = build(HcCase(tokens=config.block_tokens + 1, width=384), device)
+    tokens = min(2, config.block_tokens) if config.fused else config.block_tokens + 1
+    x, fn, eps = build(HcCase(tokens=tokens, width=384), device)
     mixes = torch.full((x.shape[0], fn.shape[0]), torch.nan, device=device)
     with poisoned_memory():
         hyper_connection._launch(config, x, fn, eps, mixes)
@@ -82,8 +87,9 @@ def test_weights_keep_all_their_bits(seed: int, place: int, device: torch.device
 
 
 @pytest.mark.field_case("K27")
-def test_twenty_launches_agree_bitwise(device: torch.device) -> None:
-    x, fn, eps = build(HcCase(tokens=17), device)
+@pytest.mark.parametrize("tokens", [1, 17])
+def test_twenty_launches_agree_bitwise(tokens: int, device: torch.device) -> None:
+    x, fn, eps = build(HcCase(tokens=tokens), device)
     first = mixes_of(x, fn, eps)
     for _ in range(19):
         assert_bitwise_equal((mixes_of(x, fn, eps),), (first,), "a repeated launch")

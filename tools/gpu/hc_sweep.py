@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,6 +58,29 @@ def deep_gemm(x: torch.Tensor, fn: torch.Tensor) -> torch.Tensor:
     return sums * torch.rsqrt(squares / WIDTH + EPS)[:, None]
 
 
+def deep_gemm_alone(x: torch.Tensor, fn: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The GEMM as SGLang calls it, in splits that its next kernel adds up (srt/layers/mhc.py): not all of the work."""
+    from sglang.srt.layers.deep_gemm_wrapper.entrypoint import tf32_hc_prenorm_gemm
+
+    splits = max(1, min(64, 132 // -(-x.shape[0] // 64)))
+    sums = torch.empty(splits, x.shape[0], OUTPUTS, device="cuda")
+    squares = torch.empty(splits, x.shape[0], device="cuda")
+    tf32_hc_prenorm_gemm(x, fn, sums, squares, num_splits=splits)
+    return sums, squares
+
+
+def deep_gemm_merged(x: torch.Tensor, fn: torch.Tensor) -> torch.Tensor:
+    sums, squares = deep_gemm_alone(x, fn)
+    return sums.sum(0) * torch.rsqrt(squares.sum(0) / WIDTH + EPS)[:, None]
+
+
+def peer_alone(sets: list[Inputs]) -> str:
+    try:
+        return f"DeepGEMM in splits, unmerged {time_us([lambda p=p: deep_gemm_alone(*p) for p in sets]):.1f}"
+    except Exception as fault:
+        return f"DeepGEMM in splits {type(fault).__name__}: {str(fault).splitlines()[0][:100]}"
+
+
 def fp32_torch(x: torch.Tensor, fn: torch.Tensor) -> torch.Tensor:
     wide = x.float()
     return torch.nn.functional.linear(wide, fn) * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)
@@ -95,17 +119,20 @@ def main() -> int:
         table = choose(card.name, tokens)
         cells = [
             attempt("DeepGEMM tf32", deep_gemm, sets, 1e-2),
+            attempt("DeepGEMM in splits, merged by torch", deep_gemm_merged, sets, 1e-2),
+            peer_alone(sets),
             attempt("fp32 torch", fp32_torch, sets, 1e-2),
             attempt("table", lambda x, fn, c=table: ours(c, x, fn), sets, BOUND),
         ]
         print(f"T={tokens}: {'  '.join(cells)}", flush=True)
-        for config in SMALL if tokens <= 64 else LARGE:
+        few = [replace(config, fused=True) for config in SMALL if tokens <= 4 and config.splits > 1]
+        for config in [*few, *SMALL] if tokens <= 64 else LARGE:
             if time.monotonic() - start > options.seconds:
                 print(f"out of time before T={tokens} {config}")
                 break
             name = (
                 f"  tokens={config.block_tokens} width={config.block_width} splits={config.splits} "
-                f"warps={config.num_warps} stages={config.num_stages}"
+                f"warps={config.num_warps} stages={config.num_stages}{' fused' * config.fused}"
             )
             print(attempt(name, lambda x, fn, c=config: ours(c, x, fn), sets, BOUND), flush=True)
     return 0
