@@ -178,6 +178,18 @@ FAULTS = (
         (HC_PROPERTY,),
     ),
     Fault(
+        "hc: the count of programs that are done is not set back", HC,
+        "                tl.store(done_ptr, 0)\n",
+        "",
+        ("test_hc_prenorm.py::test_twenty_launches_agree_bitwise",),
+    ),
+    Fault(
+        "hc: the last program to end leaves out its own split", HC,
+        "parts = (splits[:, None] * tokens + each) * LANES + lane[None, :]",
+        "parts = (tl.where(splits == split, 0, splits)[:, None] * tokens + each) * LANES + lane[None, :]",
+        (HC_PROPERTY, "test_hc_prenorm.py::test_weights_keep_all_their_bits"),
+    ),
+    Fault(
         "hc: eps is divided by the width", HC,
         "tl.rsqrt(squares / width + eps)",
         "tl.rsqrt((squares + eps) / width)",
