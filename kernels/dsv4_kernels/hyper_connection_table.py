@@ -31,10 +31,10 @@ TABLE: dict[str, tuple[HcConfig, ...]] = {
     "sm_90": (
         HcConfig(max_tokens=1, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=16, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2),
-        HcConfig(max_tokens=64, block_tokens=16, block_width=128, splits=64, num_warps=4, num_stages=3),
+        HcConfig(max_tokens=64, block_tokens=64, block_width=64, splits=128, num_warps=4, num_stages=3),
         HcConfig(max_tokens=512, block_tokens=64, block_width=64, splits=32, num_warps=4, num_stages=4),
-        HcConfig(max_tokens=4096, block_tokens=64, block_width=64, splits=8, num_warps=4, num_stages=4),
-        HcConfig(max_tokens=ANY, block_tokens=64, block_width=64, splits=1, num_warps=4, num_stages=4),
+        HcConfig(max_tokens=16384, block_tokens=128, block_width=64, splits=8, num_warps=8, num_stages=3),
+        HcConfig(max_tokens=ANY, block_tokens=128, block_width=64, splits=4, num_warps=8, num_stages=4),
     ),
     # Under the interpreter a program costs tens of milliseconds: few of them.
     "interpreter": (
