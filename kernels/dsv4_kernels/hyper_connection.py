@@ -157,10 +157,15 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
 def _counter(device: torch.device) -> torch.Tensor:
     """A zero that programs count themselves done in, and that the last of them sets back: one for each stream.
 
-    Launches of one stream follow one another, so they can share it, and a captured graph finds it where it was.
+    Launches of one stream follow one another, so they can share it, and a captured graph finds it where it was. One
+    that is made while capturing is not kept: it becomes zero when the graph runs, and not before.
     """
-    stream = torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    key = (device, stream)
+    if device.type != "cuda":
+        key = (device, 0)
+    else:
+        key = (device, torch.cuda.current_stream(device).cuda_stream)
+        if key not in _COUNTERS and torch.cuda.is_current_stream_capturing():
+            return torch.zeros(1, dtype=torch.int32, device=device)
     if key not in _COUNTERS:
         _COUNTERS[key] = torch.zeros(1, dtype=torch.int32, device=device)
     return _COUNTERS[key]
