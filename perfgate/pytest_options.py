@@ -40,4 +40,3 @@ def add(parser: pytest.Parser, root: Path) -> None:
     option("--order-seed", type=int, default=None, help="seed of the order of samples and of their prompts")
     kernels = parser.getgroup("kernelbench", "speed of the kernels (pytest -m kernelbench)").addoption
     kernels("--kernelbench-quick", action="store_true", help="time only the shapes that have a bar, in a few minutes")
-    kernels("--kernelbench-unjudged", action="store_true", help="time and check, and compare with no baseline")

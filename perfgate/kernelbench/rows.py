@@ -119,8 +119,14 @@ def run_from(content: Mapping[str, Any]) -> Run:
         dict(machine.get("faults", {})),
         bool(machine.get("quick", False)),
         str(content.get("datetime", "")),
-        (content.get("commit_info") or {}).get("id"),
+        _commit(content.get("commit_info") or {}),
     )
+
+
+def _commit(info: Mapping[str, Any]) -> str | None:
+    """A copy without its history has no commit: pytest-benchmark then says ``unversioned``."""
+    commit = info.get("id")
+    return None if not commit or not str(commit).isalnum() or commit == "unversioned" else str(commit)
 
 
 def load(path: str | Path) -> Run:

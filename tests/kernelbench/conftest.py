@@ -27,14 +27,13 @@ elif "triton" not in sys.modules:
 
 from kernelbench import card as cards  # noqa: E402
 from kernelbench.peers import implementations, missing  # noqa: E402
+from kernelbench.session import FACTS, measured  # noqa: E402
 
 from perfgate.kernelbench.bars import quick_shapes  # noqa: E402
-from perfgate.kernelbench.rows import Run, run_from  # noqa: E402
 from perfgate.kernelbench.shapes import Shape, every_shape, kernel_of  # noqa: E402
 from perfgate.kernelbench.table import render  # noqa: E402
 
 NO_GPU = "no CUDA device is visible: kernel speed can't be measured here, and nothing was"
-FACTS = pytest.StashKey[dict[str, Any]]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,6 +50,9 @@ def shapes(quick: bool) -> list[Shape]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "implementation" not in metafunc.fixturenames:
+        if "verdicts" in metafunc.fixturenames and "shape" in metafunc.fixturenames:
+            own = shapes(metafunc.config.stash[FACTS]["quick"]) if cards.visible() else [None]
+            metafunc.parametrize("shape", own, ids=lambda shape: shape.key if shape else "no-gpu")
         return
     facts = metafunc.config.stash[FACTS]
     pairs: list[Any] = []
@@ -88,14 +90,6 @@ def facts(request: pytest.FixtureRequest) -> dict[str, Any]:
 def pytest_benchmark_update_machine_info(config: pytest.Config, machine_info: dict[str, Any]) -> None:
     if "fingerprint" in config.stash[FACTS]:
         machine_info["kernelbench"] = config.stash[FACTS]
-
-
-def measured(config: pytest.Config) -> Run | None:
-    """This session's run so far, or None where nothing was timed."""
-    found = [b.as_dict() for b in config._benchmarksession.benchmarks if b and not b.has_error]  # type: ignore[attr-defined]
-    if not found or "fingerprint" not in config.stash[FACTS]:
-        return None
-    return run_from({"machine_info": {"kernelbench": config.stash[FACTS]}, "benchmarks": found})
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

@@ -24,7 +24,7 @@ kept=()
 for option in ${options[@]+"${options[@]}"}; do [ "$option" = --kernelbench-full ] || kept+=("$option"); done
 # The root conftest.py serves the performance tiers and asks for more packages than a kernel's time needs.
 timeout --signal=INT --kill-after=20 "$seconds" "${PYTHON:-python3}" -m pytest tests/kernelbench/test_speed.py -m kernelbench \
-  --confcutdir=tests/kernelbench -p perfgate.pytest_options -p no:cacheprovider -q --tb=short --kernelbench-unjudged \
+  --confcutdir=tests/kernelbench -p perfgate.pytest_options -p no:cacheprovider -q --tb=short \
   ${share[@]+"${share[@]}"} --benchmark-json="$out/kernelbench.json" --benchmark-columns=median,iqr,rounds \
   ${kept[@]+"${kept[@]}"} >"$out/log.txt" 2>&1
 code=$?
