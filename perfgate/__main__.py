@@ -16,7 +16,7 @@ def main(arguments: list[str]) -> int:
 
         return cli.main(arguments[1:])
     print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
-    print("       python -m perfgate kernels judge|record|show RUN.json... [--reason TEXT]", file=sys.stderr)
+    print("       python -m perfgate kernels judge|record|show|report RUN.json... [--reason TEXT]", file=sys.stderr)
     return 2
 
 

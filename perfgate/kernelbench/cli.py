@@ -1,4 +1,4 @@
-"""``python -m perfgate kernels judge|record|show|plot RUN.json...``: what was timed on a card, on any machine."""
+"""``python -m perfgate kernels judge|record|show|report RUN.json...``: what was timed on a card, on any machine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from pathlib import Path
 from perfgate.baseline import BaselineError
 from perfgate.fingerprint import git_commit
 from perfgate.kernelbench import baseline, judge
+from perfgate.kernelbench.page import render as render_page
 from perfgate.kernelbench.rows import Run, RunError, load
 from perfgate.kernelbench.table import render
+from perfgate.report.jsonfile import write_text
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,7 +27,7 @@ def main(arguments: list[str]) -> int:
             for run in runs:
                 print(render(run), end="")
             return 0
-        return {"judge": _judge, "record": _record}[options.command](options, runs)
+        return {"judge": _judge, "record": _record, "report": _report}[options.command](options, runs)
     except (RunError, BaselineError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -52,6 +54,14 @@ def _record(options: argparse.Namespace, runs: list[Run]) -> int:
     return 0
 
 
+def _report(options: argparse.Namespace, runs: list[Run]) -> int:
+    for path, run in zip(options.run, runs, strict=True):
+        page = path.with_suffix(".html")
+        write_text(page, render_page(run))
+        print(page)
+    return 0
+
+
 def _path(options: argparse.Namespace, runs: list[Run]) -> Path:
     return baseline.path_for(options.baselines, runs[0].fingerprint)
 
@@ -63,11 +73,12 @@ def _parser() -> argparse.ArgumentParser:
         "judge": "compare with the card's baseline",
         "record": "make these runs of one state the card's baseline; what it replaces is kept",
         "show": "print the table",
+        "report": "write a page with the scaling plots beside each file",
     }
     for name, text in words.items():
         command = commands.add_parser(name, help=text, description=text)
         command.add_argument("run", nargs="+", type=Path, help="what --benchmark-json wrote")
-        if name != "show":
+        if name in ("judge", "record"):
             command.add_argument("--baselines", type=Path, default=ROOT / "baselines", help="folder of baselines")
         if name == "record":
             command.add_argument("--reason", default="", help="why; kept in the file, needed where a time gets slower")
