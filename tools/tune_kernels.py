@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import json
 import sys
+import time as clock
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -131,10 +133,14 @@ def checked_time(device: Any) -> Callable[[Shape], float]:
     """A shape's median microseconds by graph replay, its output checked in the same call."""
     import statistics
 
+    from kernelbench import body
     from kernelbench.body import Trial
     from kernelbench.peers import implementations
 
     from perfgate.kernelbench.timing import REPLAYS, gpu_seconds
+
+    # All shapes of a row are met again with every candidate: their references are worked out once.
+    body.problem = functools.lru_cache(maxsize=16)(body.problem.__wrapped__)
 
     def time(shape: Shape) -> float:
         trial = Trial(shape, implementations(shape)[0], device)
@@ -160,11 +166,14 @@ def tune(options: argparse.Namespace) -> int:
     kernel = TUNABLE[options.kernel]
     axes = {path: [json.loads(v) for v in values.split(",")] for path, _, values in map(_split, options.axis)}
     also = [card for card in CARDS if card.name in options.also]
-    log, time = [], checked_time(device)
+    log, time, began = [], checked_time(device), clock.monotonic()
     for row, shapes in buckets(kernel, here, kernel.shapes).items():
         print(f"# {', '.join(shape.key for shape in shapes)}", flush=True)
         tried = []
         for one in candidates(row, axes):
+            if tried and clock.monotonic() - began > options.seconds:
+                print(f"#   out of time before {one}", flush=True)
+                break
             tried.append(attempt(kernel, one, shapes, here, also, time))
             log.append({"row": repr(one), "refused": tried[-1].refused, "times_us": dict(tried[-1].times_us)})
             timed = ", ".join(f"{us:.1f}" for us in tried[-1].times_us.values())
@@ -218,6 +227,7 @@ def main(arguments: list[str]) -> int:
     one.add_argument("kernel", choices=list(TUNABLE))
     one.add_argument("--axis", action="append", required=True, help="FIELD=VALUE,VALUE… of a row; may be repeated")
     one.add_argument("--also", nargs="*", default=[], help="cards for which a candidate has to compile too")
+    one.add_argument("--seconds", type=float, default=300, help="start no candidate after this long")
     one.add_argument("--out", type=Path, help="JSON file for everything tried")
     options = parser.parse_args(arguments)
     return {"show": show, "tune": tune}[options.command](options)
