@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from kernelbench import inputs, peers
+from kernelbench import checks, inputs, peers
 from kernelbench.body import Trial, problem
 from kernelbench.peers import Implementation, implementations, missing
 
@@ -90,6 +90,17 @@ def test_an_output_that_replays_never_wrote_does_not_count(shape: Shape) -> None
         trial.replay()
     with pytest.raises(AssertionError):
         trial.verify()
+
+
+def test_a_legal_entry_that_is_not_among_the_largest_does_not_count() -> None:
+    given = inputs.make(TopKShape(2, 700), 0, DEVICE)
+    order = given.scores.argsort(dim=1, descending=True)
+    place = given.page_table.gather(1, order // given.page_size) * given.page_size + order % given.page_size
+    want = checks.expected(given)
+    checks.check_topk(given, want, place[:, :512].int())
+    place[1, 511] = place[1, 699]
+    with pytest.raises(AssertionError, match="1 scores are not among the largest"):
+        checks.check_topk(given, want, place[:, :512].int())
 
 
 @pytest.mark.skipif(DEVICE.type == "cuda", reason="with a GPU time does pass")

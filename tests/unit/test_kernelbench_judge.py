@@ -58,6 +58,13 @@ def test_runs_that_differ_from_each_other_widen_the_interval(tmp_path):
     assert outcomes(path, ours(54.0, seed=9))[DECODE.key] is Outcome.INCONCLUSIVE
 
 
+def test_several_runs_of_a_change_are_judged_with_their_own_differences(recorded):
+    apart = [ours(us, seed=i) for i, us in enumerate((50.0, 53.0, 56.0))]
+    assert outcomes(recorded, *apart)[DECODE.key] is Outcome.INCONCLUSIVE
+    alike = [ours(53.0, seed=i) for i in range(3)]
+    assert outcomes(recorded, *alike)[DECODE.key] is Outcome.REGRESSION
+
+
 def test_a_recorded_shape_that_was_not_timed_is_missing(recorded):
     found = outcomes(recorded, run({(HC, "ours"): 9.0}, seed=2))
     assert found == {HC.key: Outcome.PASS, DECODE.key: Outcome.MISSING}
