@@ -59,9 +59,9 @@ def test_runs_that_differ_from_each_other_widen_the_interval(tmp_path):
 
 
 def test_several_runs_of_a_change_are_judged_with_their_own_differences(recorded):
-    apart = [ours(us, seed=i) for i, us in enumerate((50.0, 53.0, 56.0))]
+    apart = [ours(us, seed=i) for i, us in enumerate((52.0, 55.0, 58.0))]
     assert outcomes(recorded, *apart)[DECODE.key] is Outcome.INCONCLUSIVE
-    alike = [ours(53.0, seed=i) for i in range(3)]
+    alike = [ours(55.0, seed=i) for i in range(3)]
     assert outcomes(recorded, *alike)[DECODE.key] is Outcome.REGRESSION
 
 
