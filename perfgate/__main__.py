@@ -11,7 +11,12 @@ def main(arguments: list[str]) -> int:
         from perfgate import doctor
 
         return doctor.main(arguments[1:])
+    if arguments[:1] == ["kernels"]:
+        from perfgate.kernelbench import cli
+
+        return cli.main(arguments[1:])
     print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
+    print("       python -m perfgate kernels judge|record|show|report RUN.json... [--reason TEXT]", file=sys.stderr)
     return 2
 
 

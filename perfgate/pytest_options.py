@@ -38,3 +38,5 @@ def add(parser: pytest.Parser, root: Path) -> None:
     option("--baselines", type=Path, default=root / "baselines", help="folder of baselines")
     option("--report", type=Path, default=None, help="folder for results (default: perf-report/TIME-RECIPE)")
     option("--order-seed", type=int, default=None, help="seed of the order of samples and of their prompts")
+    kernels = parser.getgroup("kernelbench", "speed of the kernels (pytest -m kernelbench)").addoption
+    kernels("--kernelbench-quick", action="store_true", help="time only the shapes that have a bar, in a few minutes")

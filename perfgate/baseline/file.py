@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from perfgate.baseline.model import Baseline, Bounds, MetricBaseline, MetricName
 from perfgate.baseline.schema import SCHEMA_VERSION, StoredFile, StoredPoint
@@ -104,8 +104,16 @@ def load(path: str | Path) -> BaselineFile:
     return BaselineFile(path, parse(raw, path))
 
 
+Stored = TypeVar("Stored", bound=BaseModel)
+
+
 def parse(raw: bytes, path: Path) -> StoredFile:
     """The validated content of a baseline file; ``path`` is for the error messages alone."""
+    return parse_as(StoredFile, raw, path)
+
+
+def parse_as(kind: type[Stored], raw: bytes, path: Path) -> Stored:
+    """The content of a file with a ``schema_version``, validated as ``kind``. Raises BaselineError."""
     try:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_no_twins)
     except UnicodeDecodeError as error:
@@ -128,7 +136,7 @@ def parse(raw: bytes, path: Path) -> StoredFile:
             "use the perfgate that wrote it, or record it anew (--record --reason TEXT)"
         )
     try:
-        return StoredFile.model_validate(content)
+        return kind.model_validate(content)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         key = ".".join(str(part) for part in first["loc"]) or "(file)"

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from perfgate.baseline.differences import differences
 from perfgate.baseline.file import BaselineError, load
 from perfgate.baseline.model import METRICS
@@ -93,7 +95,7 @@ def record(
     return Recorded(path, tuple(done["new"]), tuple(done["tightened"]), tuple(done["loosened"]))
 
 
-def write_atomically(path: Path, content: StoredFile, expected: bytes | None) -> None:
+def write_atomically(path: Path, content: BaseModel, expected: bytes | None) -> None:
     """Replace ``path`` by ``content`` in one step, if it still holds ``expected`` (None: if it is not there).
 
     Raises BaselineError naming the file where the disk is full or read-only, or where somebody else wrote meanwhile.

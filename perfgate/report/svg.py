@@ -91,6 +91,11 @@ def triangle(x: float, y: float, css: str, attributes: Markup = NONE) -> Markup:
     return Markup('<polygon points="{}" class="{}"{}/>').format(shape, css, attributes)
 
 
+def square(x: float, y: float, css: str, attributes: Markup = NONE) -> Markup:
+    """A third kind of measurement, where circle and diamond are taken."""
+    return Markup('<rect x="{}" y="{}" width="9" height="9" class="{}"{}/>').format(x - 4.5, y - 4.5, css, attributes)
+
+
 def bar(x: float, y: float, css: str, attributes: Markup = NONE) -> Markup:
     """A floor: an upright bar with the side that passes left open."""
     return Markup('<rect x="{}" y="{}" width="4" height="18" class="{}"{}/>').format(x - 2, y - 9, css, attributes)

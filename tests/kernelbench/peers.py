@@ -1,0 +1,273 @@
+"""The kernels a user would otherwise run, each as a call on the same inputs; what is not installed is named, not timed."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from kernelbench.checks import (
+    Check,
+    check_decode,
+    check_hc,
+    check_indexer,
+    check_peer_decode,
+    check_peer_hc,
+    check_peer_indexer,
+    check_peer_topk,
+    check_split_hc,
+    check_topk,
+    check_topk_values,
+)
+from kernelbench.inputs import DecodeInputs, HcInputs, IndexerInputs, TopKInputs
+
+from perfgate.kernelbench.bars import OURS
+from perfgate.kernelbench.shapes import HC_OUTPUTS, HC_WIDTH, DecodeShape, HcShape, IndexerShape, Shape, TopKShape
+from perfgate.kernelbench.timing import Call
+
+FLASH_MLA_HEADS = (64, 128)
+HOPPER_SMS = 132
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """One column: how to make a call from inputs, and how its output is checked.
+
+    ``needs`` are modules without which it is not timed; ``make`` runs once for each set of inputs, outside of the
+    timed window (plans and metadata of a peer are made there).
+    """
+
+    name: str
+    make: Callable[[Any], Call]
+    check: Check
+    needs: tuple[str, ...] = ()
+    label: str = ""
+
+
+def _decode_ours(inputs: DecodeInputs) -> Call:
+    from dsv4_kernels import sparse_mla_decode
+
+    return lambda: sparse_mla_decode(*inputs.arguments())
+
+
+def _flash_mla(inputs: DecodeInputs) -> Call:
+    """FlashMLA takes 64 or 128 heads: fewer are padded beforehand, and the padding is not in the time."""
+    from sgl_kernel.flash_mla import flash_mla_with_kvcache, get_mla_metadata
+
+    heads = inputs.q.shape[2]
+    padded = next(count for count in FLASH_MLA_HEADS if heads <= count)
+    q = torch.nn.functional.pad(inputs.q, (0, 0, 0, padded - heads)).contiguous()
+    sink = torch.nn.functional.pad(inputs.attn_sink, (0, padded - heads)).contiguous()
+    metadata = get_mla_metadata()[0]
+    fp8 = torch.float8_e4m3fn
+    extra = {}
+    if inputs.extra_k_cache is not None:
+        extra = {
+            "extra_k_cache": inputs.extra_k_cache.view(fp8),
+            "extra_indices_in_kvcache": inputs.extra_indices,
+            "extra_topk_length": inputs.extra_topk_length,
+        }
+    return lambda: flash_mla_with_kvcache(
+        q=q, k_cache=inputs.k_cache.view(fp8), block_table=None, cache_seqlens=None, head_dim_v=512,
+        tile_scheduler_metadata=metadata, softmax_scale=inputs.softmax_scale, is_fp8_kvcache=True,
+        indices=inputs.indices, topk_length=inputs.topk_length, attn_sink=sink, **extra,
+    )[:2]  # fmt: skip
+
+
+def _sglang_triton(inputs: DecodeInputs) -> Call:
+    module = module_file("sglang", "srt/layers/attention/flash_mla_sm120_triton.py")
+    return lambda: module.flash_mla_sparse_decode_triton(*_fp8_caches(inputs).arguments())
+
+
+def _sglang_torch(inputs: DecodeInputs) -> Call:
+    module = importlib.import_module("sglang.srt.layers.attention.flash_mla_sm120")
+    return lambda: module._sm120_sparse_decode_fwd(*_fp8_caches(inputs).arguments())
+
+
+def _fp8_caches(inputs: DecodeInputs) -> DecodeInputs:
+    fp8 = torch.float8_e4m3fn
+    extra = inputs.extra_k_cache
+    caches = {"k_cache": inputs.k_cache.view(fp8), "extra_k_cache": None if extra is None else extra.view(fp8)}
+    return replace(inputs, **caches)
+
+
+def _indexer_ours(inputs: IndexerInputs) -> Call:
+    from dsv4_kernels import paged_mqa_logits
+
+    return lambda: paged_mqa_logits(*inputs.arguments())
+
+
+def _deep_gemm_logits(inputs: IndexerInputs) -> Call:
+    import deep_gemm
+
+    lengths = inputs.seq_lens[:, None]
+    plan = deep_gemm.get_paged_mqa_logits_metadata(lengths, 64, deep_gemm.get_num_sms())
+    return lambda: deep_gemm.fp8_paged_mqa_logits(
+        inputs.q, inputs.kv_cache, inputs.weights, lengths, inputs.page_table, plan, inputs.max_seq_len, False
+    )
+
+
+def _sglang_torch_logits(inputs: IndexerInputs) -> Call:
+    module = importlib.import_module("sglang.srt.layers.attention.dsv4.indexer")
+    arguments = inputs.arguments()
+    return lambda: module.fp8_paged_mqa_logits_torch_sm120(*arguments[:5], None, inputs.max_seq_len, False)
+
+
+def _topk_ours(inputs: TopKInputs) -> Call:
+    from dsv4_kernels import topk_transform
+
+    return lambda: topk_transform(*inputs.arguments())
+
+
+def _sglang_topk_v2(inputs: TopKInputs) -> Call:
+    module = importlib.import_module("sglang.jit_kernel.dsv4.topk")
+    plan = module.plan_topk_v2(inputs.seq_lens)
+    out = torch.empty(len(inputs.seq_lens), inputs.topk, dtype=torch.int32, device=inputs.scores.device)
+
+    def call() -> torch.Tensor:
+        module.topk_transform_512_v2(inputs.scores, inputs.seq_lens, inputs.page_table, out, inputs.page_size, plan)
+        return out
+
+    return call
+
+
+def _sglang_torch_topk(inputs: TopKInputs) -> Call:
+    module = importlib.import_module("sglang.srt.layers.attention.dsv4.indexer")
+    out = torch.empty(len(inputs.seq_lens), inputs.topk, dtype=torch.int32, device=inputs.scores.device)
+
+    def call() -> torch.Tensor:
+        module.topk_transform_512_pytorch_vectorized(
+            inputs.scores, inputs.seq_lens, inputs.page_table, out, inputs.page_size
+        )
+        return out
+
+    return call
+
+
+def _torch_topk(inputs: TopKInputs) -> Call:
+    return lambda: torch.topk(inputs.scores, inputs.topk, dim=1, sorted=False)
+
+
+def _hc_ours(inputs: HcInputs) -> Call:
+    from dsv4_kernels import hc_prenorm
+
+    return lambda: hc_prenorm(*inputs.arguments())
+
+
+def _deep_gemm_hc(inputs: HcInputs) -> Call:
+    """As SGLang calls it unsplit (deepseek_v4.py): the sums, then the scaling in torch."""
+    import deep_gemm
+
+    tokens, device = len(inputs.x), inputs.x.device
+
+    def call() -> torch.Tensor:
+        sums = torch.empty(tokens, HC_OUTPUTS, device=device)
+        squares = torch.empty(tokens, device=device)
+        deep_gemm.tf32_hc_prenorm_gemm(inputs.x, inputs.fn, sums, squares, num_splits=None)
+        return sums * torch.rsqrt(squares / HC_WIDTH + inputs.eps)[:, None]
+
+    return call
+
+
+def _deep_gemm_hc_split(inputs: HcInputs) -> Call:
+    """As SGLang calls it split (mhc.py): partial sums alone, whose merge and scaling a later kernel does."""
+    import deep_gemm
+
+    tokens, device = len(inputs.x), inputs.x.device
+    splits = max(1, min(64, HOPPER_SMS // -(-tokens // 64)))
+
+    def call() -> tuple[torch.Tensor, torch.Tensor]:
+        sums = torch.empty(splits, tokens, HC_OUTPUTS, device=device)
+        squares = torch.empty(splits, tokens, device=device)
+        deep_gemm.tf32_hc_prenorm_gemm(inputs.x, inputs.fn, sums, squares, num_splits=splits)
+        return sums, squares
+
+    return call
+
+
+def _torch_hc(inputs: HcInputs) -> Call:
+    def call() -> torch.Tensor:
+        wide = inputs.x.float()
+        mixes = torch.nn.functional.linear(wide, inputs.fn)
+        return mixes * torch.rsqrt(wide.square().mean(-1, keepdim=True) + inputs.eps)
+
+    return call
+
+
+SGLANG_DECODE = ("sglang", "sglang.srt.layers.attention.flash_mla_sm120")
+SGLANG_INDEXER = ("sglang", "sglang.srt.layers.attention.dsv4.indexer")
+SGLANG_TOPK = ("sglang", "sglang.jit_kernel.dsv4.topk")
+DECODE = (
+    Implementation(OURS, _decode_ours, check_decode),
+    Implementation("FlashMLA", _flash_mla, check_peer_decode, ("sgl_kernel",)),
+    Implementation("SGLang Triton", _sglang_triton, check_peer_decode, ("sglang",)),
+    Implementation("SGLang torch", _sglang_torch, check_peer_decode, SGLANG_DECODE),
+)
+INDEXER = (
+    Implementation(OURS, _indexer_ours, check_indexer),
+    Implementation("DeepGEMM", _deep_gemm_logits, check_peer_indexer, ("deep_gemm",)),
+    Implementation("SGLang torch", _sglang_torch_logits, check_peer_indexer, SGLANG_INDEXER),
+)
+TOPK = (
+    Implementation(OURS, _topk_ours, check_topk),
+    Implementation("SGLang v2", _sglang_topk_v2, check_peer_topk, SGLANG_TOPK),
+    Implementation("SGLang torch", _sglang_torch_topk, check_peer_topk, SGLANG_INDEXER),
+    Implementation("torch.topk", _torch_topk, check_topk_values),
+)
+HC = (
+    Implementation(OURS, _hc_ours, check_hc),
+    Implementation("DeepGEMM", _deep_gemm_hc, check_peer_hc, ("deep_gemm",)),
+    Implementation("DeepGEMM split", _deep_gemm_hc_split, check_split_hc, ("deep_gemm",), "DeepGEMM split, no merge"),
+    Implementation("torch fp32", _torch_hc, check_peer_hc),
+)
+
+
+def implementations(shape: Shape) -> tuple[Implementation, ...]:
+    """Ours and every peer that takes the shape, installed or not."""
+    if isinstance(shape, DecodeShape):
+        if shape.heads in FLASH_MLA_HEADS:
+            return DECODE
+        padded = f"FlashMLA padded to {next(c for c in FLASH_MLA_HEADS if shape.heads <= c)} heads"
+        return tuple(replace(one, label=padded) if one.name == "FlashMLA" else one for one in DECODE)
+    kinds: dict[type, tuple[Implementation, ...]] = {IndexerShape: INDEXER, TopKShape: TOPK, HcShape: HC}
+    return kinds[type(shape)]
+
+
+@functools.cache
+def absent(module: str) -> str:
+    """Why a module cannot be used here, or nothing. A whole package is only looked up; what lies below is imported."""
+    try:
+        if "." in module:
+            importlib.import_module(module)
+        elif importlib.util.find_spec(module) is None:
+            return f"{module} is not installed"
+    except Exception as fault:
+        # A package that is there and cannot be imported is absent too, for a reason that has to be shown.
+        return f"{module} cannot be imported: {type(fault).__name__}: {(str(fault).splitlines() or [''])[0][:120]}"
+    return ""
+
+
+def missing(one: Implementation) -> str:
+    """Why an implementation is not timed here, or nothing."""
+    return next((reason for name in one.needs if (reason := absent(name))), "")
+
+
+@functools.cache
+def module_file(package: str, path: str) -> ModuleType:
+    """A module by its file, without importing the package around it: SGLang's own import takes 30 s and 60 packages."""
+    spec = importlib.util.find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"{package} is not installed")
+    file = Path(next(iter(spec.submodule_search_locations)), path)
+    found = importlib.util.spec_from_file_location(f"kernelbench_{file.stem}", file)
+    if found is None or found.loader is None or not file.is_file():
+        raise ImportError(f"{package} has no {path}")
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module

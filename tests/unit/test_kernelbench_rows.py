@@ -1,0 +1,121 @@
+"""What is timed, the least it takes, and what a stored run says; each figure by hand."""
+
+from __future__ import annotations
+
+import pytest
+from kernelbench_kit import DECODE, HC, ours, run, stored
+
+from perfgate.kernelbench import bars, roofline, rows, shapes
+from perfgate.kernelbench.shapes import DecodeShape, HcShape, IndexerShape, TopKShape
+from perfgate.kernelbench.table import render
+
+
+def test_the_bytes_of_a_decode_are_those_that_were_counted_for_the_card():
+    """0.50, 8.1, 32 and 65 MB at B = 1, 16, 64 and 128 with 64 heads and 128+512 rows."""
+    moved = [DecodeShape(b, 64, 128, 512).work.bytes / 1e6 for b in (1, 16, 64, 128)]
+    assert moved == pytest.approx([0.507, 8.12, 32.5, 64.9], rel=5e-3)
+
+
+def test_flops_of_each_kernel():
+    assert DecodeShape(2, 16, 128, 512).work.flops == 2 * 2 * 2 * 16 * 640 * 512
+    assert IndexerShape(2, 100, 256).work.flops == 2 * 2 * 100 * 64 * 128
+    assert TopKShape(2, 100).work.flops == 0
+    assert HcShape(3).work.flops == 2 * 3 * 16_384 * 24
+
+
+def test_the_work_of_the_indexer_follows_the_length_and_not_the_maximum():
+    assert IndexerShape(4, 512, 512).work == IndexerShape(4, 512, 262_144).work
+
+
+def test_the_least_time_is_that_of_the_slower_of_bytes_and_flops():
+    rates = roofline.Rates(bytes=1e12, bf16=1e14)
+    assert roofline.least_us(shapes.Work(10**6, 10**6), rates) == pytest.approx(1.0)
+    assert roofline.least_us(shapes.Work(10**6, 10**9), rates) == pytest.approx(10.0)
+    assert roofline.limit(shapes.Work(10**6, 10**9), rates) == "flops"
+    fast = roofline.Rates(bytes=1e12, bf16=1e14, fp8=2e14)
+    assert roofline.least_us(shapes.Work(0, 10**9, "fp8"), fast) == pytest.approx(5.0)
+    assert roofline.least_us(shapes.Work(0, 10**9, "fp8"), rates) == pytest.approx(10.0)
+
+
+def test_every_shape_of_the_plan_is_timed_once_and_comes_back_from_its_record():
+    every = shapes.every_shape()
+    assert len({s.key for s in every}) == len(every)
+    assert all(shapes.restore(shapes.describe(s)) == s for s in every)
+    decodes = [s for s in every if isinstance(s, DecodeShape)]
+    assert {s.batch for s in decodes} == {1, 2, 4, 8, 16, 32, 64, 128, 256}
+    assert {(s.window, s.extra) for s in decodes} == {(128, 0), (128, 512), (128, 8192)}
+    assert {s.heads for s in decodes} == {16, 32, 64, 128}
+    indexers = [s for s in every if isinstance(s, IndexerShape)]
+    assert {s.length for s in indexers} >= {512, 262_144}
+    assert {s.maximum for s in indexers if s.length == 512} == {512, 16_384, 262_144}
+
+
+def test_the_quick_share_holds_every_shape_of_a_bar_and_little_else():
+    quick = bars.quick_shapes()
+    assert all(bar.over[0] in quick and bar.under[0] in quick for bar in bars.BARS)
+    assert len(quick) <= 20
+
+
+def test_bars_are_reached_missed_or_not_measured():
+    def states(ours_us, flash_us, triton_us=None):
+        shape = bars.decode(16)
+        medians = {(shape, "ours"): ours_us, (shape, "FlashMLA"): flash_us}
+        if triton_us:
+            medians[(shape, "SGLang Triton")] = triton_us
+        found = {r.bar.name: r for r in bars.reached(medians)}
+        return (
+            found[f"{shape.key} over FlashMLA"].state,
+            found[f"SGLang Triton over ours, {shape.key}"].state,
+            found["hc-T1 over DeepGEMM"].state,
+        )
+
+    assert states(18.8, 16.4, 1900) == ("reached", "reached", "not measured")
+    assert states(19.0, 16.4, 1500) == ("missed", "missed", "not measured")
+    assert states(18.8, 16.4) == ("reached", "not measured", "not measured")
+
+
+def test_a_stored_run_is_read_with_its_times_in_microseconds():
+    found = ours(50.0)
+    assert found.ours()[DECODE.key].median_us == pytest.approx(50, rel=0.01)
+    assert found.rates.bytes == 4.2e12
+    assert found.commit == "abc123"
+
+
+def spoil(change):
+    content = stored({(HC, "ours"): 9.0})
+    change(content["benchmarks"][0], content)
+    return content
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda b, c: b["extra_info"].update(checked=""), "not checked"),
+        (lambda b, c: b["stats"].update(data=b["stats"]["data"][:49]), "at least 50"),
+        (lambda b, c: b["stats"]["data"].__setitem__(3, 0.0), "is none"),
+        (lambda b, c: b["extra_info"]["shape"].update(kernel="gemm"), "gemm"),
+        (lambda b, c: c["benchmarks"].append(b), "timed twice"),
+        (lambda b, c: c["machine_info"].clear(), "machine_info"),
+        (lambda b, c: c["machine_info"]["kernelbench"]["rates"].update(bytes=0), "above 0"),
+    ],
+)
+def test_a_run_that_does_not_count_is_refused_by_what_is_wrong_with_it(change, words):
+    with pytest.raises(rows.RunError, match=words):
+        rows.run_from(spoil(change))
+
+
+def test_the_table_has_the_columns_of_the_comparison():
+    text = render(run({(DECODE, "ours"): 48.4, (DECODE, "FlashMLA"): 44.0, (DECODE, "SGLang Triton"): 7515.0}, noise=0))
+    line = next(row for row in text.splitlines() if row.startswith(f"{DECODE.key}  ours"))
+    cells = line.split()
+    # 32.5 MB and 5.37 GFLOP in 48.4 us; at 4.2 TB/s they take 7.7 us, at 700 TFLOP/s 7.7; 21.7 us on the other card.
+    assert cells[2:] == ["48.4", "0.0%", "0.67", "111", "16%", "bytes", "1.10", "21.7"]
+    assert "reached          1.10 <= 1.25" in text
+    assert "1980 to 1980 MHz; throttled: no" in text
+
+
+def test_the_table_is_cut_to_the_lines_asked_for_and_says_so():
+    times = {(TopKShape(b, 2048), "ours"): 5.0 for b in range(1, 80)}
+    text = render(run(times), most_lines=60)
+    assert len(text.splitlines()) == 60
+    assert "more rows are in the JSON" in text
