@@ -141,12 +141,18 @@ FOLDER = pytest.StashKey[Path | None]()
 def options(config: pytest.Config) -> Any:
     """The checked options of a perf run. Raises OptionError or RecipeError."""
     from perfgate import options as opt
-    from perfgate import recipe
+    from perfgate import recipe, revision
 
     given = config.option
     path = recipe.find(given.recipe, ROOT / "recipes")
     chosen = recipe.load(path)
     samples = chosen.workload.samples if given.samples is None else given.samples
+    if given.against is not None and given.against_commit is not None:
+        raise opt.OptionError("give --against RECIPE or --against-commit REV, not both: one difference at a time")
+    commit = None if given.against_commit is None else revision.resolve(ROOT, given.against_commit)
+    against = chosen if commit is not None else None
+    if given.against:
+        against = recipe.load(recipe.find(given.against, ROOT / "recipes"))
     made = opt.Options(
         recipe=chosen,
         recipe_file=path,
@@ -157,7 +163,8 @@ def options(config: pytest.Config) -> Any:
         report=report_folder(config),
         record=given.record,
         reason=given.reason,
-        against=recipe.load(recipe.find(given.against, ROOT / "recipes")) if given.against else None,
+        against=against,
+        against_commit=commit,
         server_url=given.server_url,
         tokenizer=given.tokenizer,
         port=given.port,
