@@ -11,7 +11,12 @@ def main(arguments: list[str]) -> int:
         from perfgate import doctor
 
         return doctor.main(arguments[1:])
+    if arguments[:1] == ["report"]:
+        from perfgate.report import command
+
+        return command.main(arguments[1:])
     print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
+    print("       python -m perfgate report RESULT.json --out DIR", file=sys.stderr)
     return 2
 
 
