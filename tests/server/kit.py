@@ -19,6 +19,8 @@ from perfgate import revision
 from perfgate.pytest_options import PLUGIN
 
 ROOT = Path(__file__).parents[2]
+SLOW = ROOT / "tests" / "workflow" / "changes" / "slow"
+"""An SGLang plug-in, installed by being on the path, after which every scheduler step waits for 50 ms."""
 RECIPE = (ROOT / "recipes" / "cpu-tiny.toml").read_text()
 
 
@@ -105,6 +107,14 @@ def checkout(folder: Path) -> Path:
     git(folder, "init", "-q", "-b", "main")
     commit(folder, "what lies here")
     return folder
+
+
+def slow_down(root: Path) -> str:
+    """Commit a change of the kernels' own plug-in that makes every step wait; the commit's id."""
+    (change,) = SLOW.glob("*.py")
+    with (root / "kernels" / "dsv4_kernels" / "sglang_plugin" / "__init__.py").open("a", encoding="utf-8") as plugin:
+        plugin.write("\n\n" + change.read_text(encoding="utf-8"))
+    return commit(root, "slower")
 
 
 def commit(folder: Path, message: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,30 +16,13 @@ from server import kit
 
 pytestmark = pytest.mark.xdist_group("real-server")
 
-SLOW = textwrap.dedent(
-    '''
-    def register():
-        """A change that makes every scheduler step wait for 50 ms; a step of cpu-tiny takes some 7 ms."""
-        import time
-        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
-
-        def wait(original, *arguments, **options):
-            time.sleep(0.05)
-            return original(*arguments, **options)
-
-        HookRegistry.register("sglang.srt.managers.scheduler.Scheduler.run_batch", wait, HookType.AROUND)
-    '''
-)
-
 
 def test_a_change_of_the_kernels_package_is_found_against_the_commit_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = kit.checkout(tmp_path / "checkout")
     base = kit.git(root, "rev-parse", "HEAD")
-    with (root / "kernels" / "dsv4_kernels" / "sglang_plugin" / "__init__.py").open("a") as plugin:
-        plugin.write(SLOW)
-    head = kit.commit(root, "slower")
+    head = kit.slow_down(root)
     cache = tmp_path / "cache"
     monkeypatch.setenv("PERFGATE_CACHE", str(cache))
     chosen = ["--recipe", str(kit.quick_recipe(tmp_path)), "--concurrency", "1", "--against-commit", base[:10]]
@@ -63,9 +45,8 @@ def test_a_change_of_the_kernels_package_is_found_against_the_commit_before_it(
 
 @pytest.mark.workflow
 def test_a_slower_recipe_is_found_against_the_one_that_it_came_from(tmp_path: Path) -> None:
-    slow = Path(__file__).parents[1] / "workflow" / "changes" / "slow"
     old = kit.quick_recipe(tmp_path / "old")
-    env = f'env = {{ PYTHONPATH = "{os.environ.get("PYTHONPATH", "")}{os.pathsep}{slow}", '
+    env = f'env = {{ PYTHONPATH = "{os.environ.get("PYTHONPATH", "")}{os.pathsep}{kit.SLOW}", '
     new = kit.quick_recipe(tmp_path / "new", **{"env = { ": env, 'name = "cpu-tiny"': 'name = "cpu-tiny-slow"'})
     new = new.rename(new.with_name("cpu-tiny-slow.toml"))
     chosen = ["--concurrency", "1,16", "--against"]

@@ -15,9 +15,7 @@ from pathlib import Path
 
 import pytest
 from runner import Job, load, run_job
-
 from server import kit
-from server.test_real_sides import SLOW
 
 ROOT = Path(__file__).resolve().parents[2]
 CHANGES = Path(__file__).parent / "changes"
@@ -31,6 +29,8 @@ def work(tmp_path: Path) -> Path:
     """A repository of its own with what lies in this checkout, without baselines of this machine."""
     folder = kit.checkout(tmp_path / "work")
     shutil.rmtree(folder / "baselines" / "cpu-tiny", ignore_errors=True)
+    if kit.git(folder, "status", "--porcelain"):
+        kit.commit(folder, "no baselines")
     return folder
 
 
@@ -107,9 +107,7 @@ def test_a_slowed_change_without_a_baseline_is_settled_against_the_merge_base(wo
     recipe.write_text(re.sub(r"(?m)^smoke = .*\n", "", recipe.read_text(encoding="utf-8")), encoding="utf-8")
     fork = kit.commit(work, "no floor for any machine")
     kit.git(work, "checkout", "-q", "-b", "change")
-    with (work / "kernels" / "dsv4_kernels" / "sglang_plugin" / "__init__.py").open("a", encoding="utf-8") as plugin:
-        plugin.write(SLOW)
-    kit.commit(work, "slower")
+    kit.slow_down(work)
     kit.git(work, "checkout", "-q", "main")
     kit.git(work, "commit", "-q", "--allow-empty", "-m", "main went on")
     main = kit.git(work, "rev-parse", "HEAD")
