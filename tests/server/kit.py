@@ -20,7 +20,7 @@ from perfgate.pytest_options import PLUGIN
 
 ROOT = Path(__file__).parents[2]
 SLOW = ROOT / "tests" / "workflow" / "changes" / "slow"
-"""An SGLang plug-in, installed by being on the path, after which every scheduler step waits for 50 ms."""
+"""An SGLang plug-in, installed by being on the path, after which every scheduler step waits for 50 ms, or $CHANGE_STEP_SECONDS."""
 RECIPE = (ROOT / "recipes" / "cpu-tiny.toml").read_text()
 
 
@@ -110,10 +110,12 @@ def checkout(folder: Path) -> Path:
 
 
 def slow_down(root: Path) -> str:
-    """Commit a change of the kernels' own plug-in that makes every step wait; the commit's id."""
+    """Commit a change of the kernels' own plug-in that makes every step wait for 20 ms; the commit's id."""
     (change,) = SLOW.glob("*.py")
+    text = change.read_text(encoding="utf-8").replace('"0.05"', '"0.02"')
+    assert '"0.02"' in text
     with (root / "kernels" / "dsv4_kernels" / "sglang_plugin" / "__init__.py").open("a", encoding="utf-8") as plugin:
-        plugin.write("\n\n" + change.read_text(encoding="utf-8"))
+        plugin.write("\n\n" + text)
     return commit(root, "slower")
 
 

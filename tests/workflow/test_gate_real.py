@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CHANGES = Path(__file__).parent / "changes"
 PERF = "Performance against the stored baseline"
 
-pytestmark = [pytest.mark.workflow, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.workflow, pytest.mark.timeout(3000)]
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def gate(work: Path, change: str | None = None, base: str | None = None) -> tupl
     github |= {"server_url": f"file://{tmp_path}", "token": "t"}
     contexts = {"github": github, "needs": needs, "inputs": {"against": ""}}
     job = run_job(
-        load(ROOT / ".github/workflows/perf-gate.yml"), "gate", work, tmp_path / "run", contexts, machine, 900
+        load(ROOT / ".github/workflows/perf-gate.yml"), "gate", work, tmp_path / "run", contexts, machine, 1500
     )
     return job, job.artifacts["perf-gate-h200-1"]
 
