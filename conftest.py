@@ -29,6 +29,8 @@ TIERS = {
     "workflow": "runs the CI workflow's steps as a runner would",
     "evaluation": "measures how good the gate's own judgement is",
 }
+GATE = ("perf", "correctness")
+"""Tiers whose tests all lie in tests/TIER."""
 SLOW = ("kernelbench", "faults", "mutations", "workflow", "evaluation")
 """Tiers of which a run without -m takes only the tests marked ``quick``."""
 
@@ -91,6 +93,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "concurrency" in metafunc.fixturenames:
         points = _usage(lambda: options(metafunc.config).concurrencies)
         metafunc.parametrize("concurrency", points, ids=[f"C={c}" for c in points])
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # A GPU host has what the gate needs and not what all other tests import: their folders stay closed.
+    folder = ROOT / "tests" / config.option.markexpr
+    if config.option.markexpr not in GATE or collection_path == ROOT or collection_path in folder.parents:
+        return None
+    return None if collection_path.is_relative_to(folder) else True
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
