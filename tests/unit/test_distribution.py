@@ -44,6 +44,7 @@ def test_an_installation_holds_the_two_packages_and_no_kernels(source: Path, tmp
     environments.install(source, tmp_path / "target", "this checkout")
     found = {p.name for p in (tmp_path / "target").iterdir() if not p.name.endswith(".dist-info")}
     assert found == {"perfgate", "dsv4_kernels"}
+    assert (tmp_path / "target" / "perfgate" / "report" / "templates" / "report.html.j2").is_file()
     (info,) = (tmp_path / "target").glob("*.dist-info")
     owned = {line.split("/")[0] for line in (info / "RECORD").read_text().splitlines()}
     assert owned - {info.name} <= {"perfgate", "dsv4_kernels"}
