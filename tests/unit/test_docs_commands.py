@@ -85,6 +85,17 @@ def test_every_kind_of_problem_and_every_cause_has_its_row():
     assert [name for name in wanted if named.count(name) != 1] == []
 
 
+def test_all_ways_of_using_the_suite_share_their_installed_packages():
+    """tox makes a folder anew for each environment's name, unless this runner is the one that does it."""
+    ini = configparser.ConfigParser(interpolation=None)
+    ini.read(ROOT / "tox.ini", encoding="utf-8")
+    assert ini["testenv"]["runner"] == "ignore_env_name_mismatch"
+    assert not [s for s in ini.sections() if s != "testenv" and "runner" in ini[s]]
+    assert "tox-ignore-env-name-mismatch" in ini["tox"]["requires"]
+    folders = {ini[s]["env_dir"] for s in ini.sections() if "env_dir" in ini[s]}
+    assert folders == {"{tox_root}/.tox/cpu", "{tox_root}/.tox/gpu", "{[testenv:gpu]env_dir}"}
+
+
 def test_the_labels_in_the_runner_guide_are_those_that_the_workflow_takes():
     workflow = (ROOT / ".github/workflows/perf-gate.yml").read_text(encoding="utf-8")
     for card in re.findall(r"`perf-gate:([\w-]+)`", guide("runner")):

@@ -3,6 +3,7 @@
 Such a change is an SGLang plug-in on the module path, so that recipe, arguments and fingerprint stay those of the good
 one. Judged by the smoke floor: the checkout has no baselines, so that another machine's figures cannot decide. The last
 case has no floor either, and its change is a commit of the kernels' own package: only the merge base can tell.
+The good change runs the whole correctness tier; the others, whose kernels are the same, a share of it.
 """
 
 import json
@@ -53,6 +54,7 @@ def gate(work: Path, change: str | None = None, base: str | None = None) -> tupl
         "TOX_PERF": "perf",
         "TOX_DOCTOR": "doctor",
         "LOCK": str(tmp_path / "lock"),
+        "TOX_HERE_CORRECTNESS": "-k test_layout" if change or base else "",
     }
     needs = {"approve": {"outputs": {"card": "h200", "recipe": "cpu-tiny", "sha": head}}}
     event: dict[str, object] = {}

@@ -54,7 +54,7 @@ def user(tmp_path):
 def test_a_new_user_reaches_a_gated_change(user):
     first, change = blocks("runner.md", "## 1.", "## 2.")
     install, *rest = first.splitlines()
-    assert install == "python3.11 -m venv .venv && .venv/bin/pip install -q tox"
+    assert install == "python3.11 -m venv .venv && .venv/bin/pip install -q tox tox-ignore-env-name-mismatch"
     code, said = user("\n".join(rest))
     assert code == 0, said
     assert "✓ cpu-tiny: runs, no baseline of this hardware" in said
