@@ -20,11 +20,12 @@ def commands(guide: str) -> list[str]:
     text = (ROOT / f"{guide}.md").read_text(encoding="utf-8")
     fence = r"```bash\n(.*?)```" if guide != "README" else r"\A.*?```\n(.*?)```"
     found = "".join(re.findall(fence, text, re.DOTALL)).replace("\\\n", " ")
-    return [re.sub(r"\s+#.*$", "", re.sub(r"\s+", " ", line)).strip() for line in found.splitlines() if line.strip()]
+    lines = (re.sub(r"\s{2,}#.*$", "", line) for line in found.splitlines())
+    return [" ".join(line.split()) for line in lines if line.strip()]
 
 
 @cache
-def tests_of(path: Path) -> set[str]:
+def functions_of(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
@@ -39,7 +40,7 @@ def test_a_line_is_run_by_a_test_that_exists_or_the_guide_says_that_it_was_not(e
     assert ("test" in entry) != ("not_run" in entry)
     if "test" in entry:
         file, _, name = entry["test"].partition("::")
-        assert name in tests_of(ROOT / file) if name else (ROOT / file).is_file()
+        assert name in functions_of(ROOT / file) if name else (ROOT / file).is_file()
     else:
         text = " ".join((ROOT / f"{entry['guide']}.md").read_text(encoding="utf-8").split())
         assert entry["not_run"] in text
