@@ -106,8 +106,11 @@ def test_a_change_that_crashes_the_server_is_missing_with_its_cause_and_keeps_wh
 
 def test_a_slowed_change_without_a_baseline_is_settled_against_the_merge_base(work):
     recipe = work / "recipes" / "cpu-tiny.toml"
-    recipe.write_text(re.sub(r"(?m)^smoke = .*\n", "", recipe.read_text(encoding="utf-8")), encoding="utf-8")
-    fork = kit.commit(work, "no floor for any machine")
+    text = re.sub(r"(?m)^smoke = .*\n", "", recipe.read_text(encoding="utf-8"))
+    first, second, *_ = re.finditer(r"(?m)^\[\[points\]\]\n", text)
+    assert "concurrency = 1\n" in text[first.end() : second.start()]
+    recipe.write_text(text[: second.start()], encoding="utf-8")
+    fork = kit.commit(work, "one point, and no floor for any machine")
     kit.git(work, "checkout", "-q", "-b", "change")
     kit.slow_down(work)
     kit.git(work, "checkout", "-q", "main")
@@ -116,10 +119,10 @@ def test_a_slowed_change_without_a_baseline_is_settled_against_the_merge_base(wo
     kit.git(work, "checkout", "-q", "change")
     job, artifact = gate(work, base=main)
     assert job.step(PERF).outcome == "success", job.failures
-    assert set(points(artifact).values()) == {"NO_BASELINE"}
+    assert points(artifact) == {1: "NO_BASELINE"}
     assert job.step("A/B against the merge base").outcome == "failure"
     assert not job.passed
-    assert points(artifact, "ab")[1] == "REGRESSION"
+    assert points(artifact, "ab") == {1: "REGRESSION"}
     stored = json.loads((artifact / "ab" / "result.json").read_text(encoding="utf-8"))
     assert stored["extra"]["against"]["commit"] == fork, "the merge base, and not where main stands"
     assert "NO_BASELINE" in job.summary
