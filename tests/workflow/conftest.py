@@ -31,8 +31,11 @@ STATE = (
 """What the tier's results depend on."""
 
 
-def pytest_collection_finish(session: pytest.Session) -> None:
-    session.config.stash[TIER] = {i.nodeid for i in session.items if i.get_closest_marker("workflow")}
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Before -k leaves any out; and with paths given nobody knows what the whole tier is.
+    if config.args == config.getini("testpaths"):
+        config.stash[TIER] = {item.nodeid for item in items if item.get_closest_marker("workflow")}
 
 
 TIER = pytest.StashKey[set[str]]()
