@@ -92,7 +92,10 @@ def install(source: Path, target: Path, what: str) -> None:
         raise ServerError(f"the kernels of {what} were not built within {BUILD_SECONDS} s") from None
     if done.returncode:
         said = " | ".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise ServerError(f"the kernels of {what} could not be built (pip, exit code {done.returncode}): {said}")
+        raise ServerError(
+            f"the kernels of {what} could not be built; it takes pip and setuptools>=77 beside this Python, and pip ended with "
+            f"exit code {done.returncode}: {said}"
+        )
 
 
 def on_path(folder: Path, environment: Mapping[str, str]) -> dict[str, str]:
