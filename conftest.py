@@ -29,6 +29,8 @@ TIERS = {
     "workflow": "runs the CI workflow's steps as a runner would",
     "evaluation": "measures how good the gate's own judgement is",
 }
+GATE = ("perf", "correctness")
+"""Tiers whose tests all lie in tests/TIER."""
 SLOW = ("kernelbench", "faults", "mutations", "workflow", "evaluation")
 """Tiers of which a run without -m takes only the tests marked ``quick``."""
 
@@ -93,6 +95,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("concurrency", points, ids=[f"C={c}" for c in points])
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    # A GPU host has what the gate needs and not what all other tests import: their folders stay closed.
+    folder = ROOT / "tests" / config.option.markexpr
+    if config.option.markexpr not in GATE or collection_path == ROOT or collection_path in folder.parents:
+        return None
+    return None if collection_path.is_relative_to(folder) else True
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.option.markexpr:
         return
@@ -141,12 +151,18 @@ FOLDER = pytest.StashKey[Path | None]()
 def options(config: pytest.Config) -> Any:
     """The checked options of a perf run. Raises OptionError or RecipeError."""
     from perfgate import options as opt
-    from perfgate import recipe
+    from perfgate import recipe, revision
 
     given = config.option
     path = recipe.find(given.recipe, ROOT / "recipes")
     chosen = recipe.load(path)
     samples = chosen.workload.samples if given.samples is None else given.samples
+    if given.against is not None and given.against_commit is not None:
+        raise opt.OptionError("give --against RECIPE or --against-commit REV, not both: one difference at a time")
+    commit = None if given.against_commit is None else revision.resolve(ROOT, given.against_commit)
+    against = chosen if commit is not None else None
+    if given.against:
+        against = recipe.load(recipe.find(given.against, ROOT / "recipes"))
     made = opt.Options(
         recipe=chosen,
         recipe_file=path,
@@ -157,7 +173,8 @@ def options(config: pytest.Config) -> Any:
         report=report_folder(config),
         record=given.record,
         reason=given.reason,
-        against=recipe.load(recipe.find(given.against, ROOT / "recipes")) if given.against else None,
+        against=against,
+        against_commit=commit,
         server_url=given.server_url,
         tokenizer=given.tokenizer,
         port=given.port,

@@ -15,8 +15,13 @@ def main(arguments: list[str]) -> int:
         from perfgate.kernelbench import cli
 
         return cli.main(arguments[1:])
+    if arguments[:1] == ["report"]:
+        from perfgate.report import command
+
+        return command.main(arguments[1:])
     print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
     print("       python -m perfgate kernels judge|record|show|report RUN.json... [--reason TEXT]", file=sys.stderr)
+    print("       python -m perfgate report RESULT.json --out DIR", file=sys.stderr)
     return 2
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from perfgate.campaign import CampaignData, Host, Order, PointData, length_to, start_failure, warmup_plan
 from perfgate.recipe import Recipe
-from perfgate.sampler import Sampler, Show, Taken
+from perfgate.sampler import Failure, Sampler, Show, Taken
 from perfgate.server import ServerError
 from perfgate.server.lifecycle import NotProved
 from perfgate.workload import Plan, Sample
@@ -27,6 +28,10 @@ class Arm:
     data: CampaignData
     sampler: Sampler | None = None
 
+    def says(self, message: str) -> str:
+        """The message with the side that it is about."""
+        return f"the {self.label} side: {message}"
+
 
 @dataclass
 class AbData:
@@ -39,7 +44,9 @@ class AbData:
 
     def close(self, cause: str, message: str, advice: str, samples: int) -> None:
         """Give every point with fewer than ``samples`` pairs the same reason for being missing."""
-        self.new.close(cause, message, advice, samples)
+        for concurrency, point in self.new.points.items():
+            if not point.closed and len(self.pairs.get(concurrency, [])) < samples:
+                point.failure = Failure(cause, (), advice, server_lost=False, message=message)
 
 
 def run(old: Arm, new: Arm, order: Order, enough: Enough, show: Show, data: AbData) -> None:
@@ -60,8 +67,9 @@ def run(old: Arm, new: Arm, order: Order, enough: Enough, show: Show, data: AbDa
             if not _pair(old, new, concurrency, data, dice, show):
                 failed = data.new.points[concurrency].failure
                 assert failed is not None
-                data.new.close(failed.cause, f"not run: {failed.message}", failed.advice, order.samples)
+                data.close(failed.cause, f"not run: {failed.message}", failed.advice, order.samples)
                 return
+            _give_up(old, new, concurrency, data)
 
 
 def _open(arm: Arm, data: AbData, show: Show) -> bool:
@@ -70,10 +78,11 @@ def _open(arm: Arm, data: AbData, show: Show) -> bool:
     try:
         arm.sampler = arm.host.sampler(arm.data.starts)
     except NotProved as error:
-        data.new.condemn(error.problems)
+        data.new.condemn([dataclasses.replace(p, message=arm.says(p.message)) for p in error.problems])
         return False
     except ServerError as error:
-        failure = start_failure(error)
+        found = start_failure(error)
+        failure = dataclasses.replace(found, message=arm.says(found.message))
         for point in data.new.points.values():
             point.failure = point.failure or failure
         return False
@@ -90,7 +99,8 @@ def _warm_up(old: Arm, new: Arm, order: Order, dice: random.Random, show: Show) 
             assert arm.sampler is not None
             plan = arm.data.points[concurrency].plan
             taken = arm.sampler.take(warmup_plan(plan), dice.randrange(2**31), show)
-            new.data.points[concurrency].failure = new.data.points[concurrency].failure or taken.failure
+            failed = taken.failure and dataclasses.replace(taken.failure, message=arm.says(taken.failure.message))
+            new.data.points[concurrency].failure = new.data.points[concurrency].failure or failed
             plans.append(length_to(plan, taken, arm.recipe.workload.min_seconds))
         longest = max(plans, key=lambda p: p.num_prompts)
         for arm in (old, new):
@@ -111,20 +121,36 @@ def _pair(old: Arm, new: Arm, concurrency: int, data: AbData, dice: random.Rando
         arm.data.client_seconds += got.seconds
         taken[arm.label] = got
         if got.failure is not None and got.failure.server_lost:
-            data.new.points[concurrency].failure = got.failure
+            failed = dataclasses.replace(got.failure, message=arm.says(got.failure.message))
+            data.new.points[concurrency].failure = failed
             return False
     first, second = taken[old.label], taken[new.label]
     if first.counts and second.counts and first.sample is not None and second.sample is not None:
         data.pairs.setdefault(concurrency, []).append((first.sample, second.sample))
         return True
     data.spoilt[concurrency] = data.spoilt.get(concurrency, 0) + 1
-    show(f"C={concurrency}: pair thrown away: {'; '.join(_reasons(first) + _reasons(second))}")
+    show(f"C={concurrency}: pair thrown away: {'; '.join(_reasons(old, first) + _reasons(new, second))}")
     return True
+
+
+def _give_up(old: Arm, new: Arm, concurrency: int, data: AbData) -> None:
+    """Close a point of which more pairs were spoilt than may be, with what spoilt them: what is left makes no verdict,
+    whichever side the dirt was on."""
+    point = data.new.points[concurrency]
+    if data.spoilt.get(concurrency, 0) <= point.max_retakes or point.failure is not None:
+        return
+    thrown = [(arm, taken) for arm in (old, new) for taken in arm.data.points[concurrency].thrown_away]
+    if failed := [(arm, taken.failure) for arm, taken in thrown if taken.failure is not None]:
+        arm, failure = failed[-1]
+        point.failure = dataclasses.replace(failure, message=arm.says(failure.message))
+        return
+    found = [dataclasses.replace(p, message=arm.says(p.message)) for arm, t in thrown for p in t.problems if p.invalid]
+    data.new.condemn(list(dict.fromkeys(found)), [concurrency])
 
 
 def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool:
     point: PointData = data.new.points[concurrency]
-    if point.failure is not None or data.spoilt.get(concurrency, 0) > point.max_retakes:
+    if point.closed:
         return False
     pairs = data.pairs.get(concurrency, [])
     if len(pairs) < order.samples:
@@ -132,7 +158,7 @@ def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool
     return len(pairs) < order.max_samples and not enough(concurrency, pairs)
 
 
-def _reasons(taken: Taken) -> list[str]:
+def _reasons(arm: Arm, taken: Taken) -> list[str]:
     if taken.failure is not None:
-        return [taken.failure.message]
-    return [p.message for p in taken.problems if p.invalid]
+        return [arm.says(taken.failure.message)]
+    return [arm.says(p.message) for p in taken.problems if p.invalid]

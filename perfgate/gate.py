@@ -11,7 +11,7 @@ from perfgate import checks, history, physics, preflight
 from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
 from perfgate.campaign import CampaignData, PointData
 from perfgate.recipe import Point, Recipe
-from perfgate.redact import redact_text
+from perfgate.redact import redact, redact_text
 from perfgate.result import Outcome, PointResult, RunResult, SampleRow
 from perfgate.sampler import Taken
 from perfgate.validity import Problem
@@ -212,7 +212,7 @@ def assemble(
         server_seconds=data.server_seconds,
         client_seconds=data.client_seconds,
         overhead_share=max(0.0, outside / seconds) if seconds > 0 else None,
-        command=list(command),
+        command=redact(list(command)),
         commit=commit,
         fingerprint=dict(yardstick.fingerprint),
         fingerprint_differences=fingerprint_differences(yardstick),
@@ -220,7 +220,7 @@ def assemble(
         points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
         checks=made,
-        notes=[*data.notes, *notes],
+        notes=[redact_text(note) for note in (*data.notes, *notes)],
         extra={**extras(points, data, yardstick, facts), **(extra or {})},
     )
 

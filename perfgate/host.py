@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfgate import capacity, models, paths, ready, replay
+from perfgate import capacity, environments, models, paths, ready, replay
 from perfgate.checks import ServerFacts
 from perfgate.closing import StartRecord
 from perfgate.gpu import GpuError
@@ -15,7 +16,7 @@ from perfgate.options import Options
 from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
-from perfgate.server import Server, ServerError, attach, start, stop
+from perfgate.server import Server, ServerError, attach, command, start, stop
 from perfgate.server.logfile import LogFile
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client
@@ -27,10 +28,19 @@ class LocalHost:
     """Starts the recipe's server on demand and keeps one preloaded client for the whole run."""
 
     def __init__(
-        self, options: Options, recipe: Recipe, shared: SharedServer, client: Client, show: Show, gpus: GpuGuard
+        self,
+        options: Options,
+        recipe: Recipe,
+        shared: SharedServer,
+        client: Client,
+        show: Show,
+        gpus: GpuGuard,
+        built: Callable[[], Path] | None = None,
     ) -> None:
         self._options, self._recipe, self._shared, self._client, self._show = options, recipe, shared, client, show
         self._gpus, self._lost = gpus, False
+        self._built = built
+        """Gives the folder of the kernels that this server is to load, where those are not the installed ones."""
         self.server: Server | None = None
         self.starts: list[StartRecord] = []
         self.notes: list[str] = []
@@ -96,7 +106,7 @@ class LocalHost:
                 raise ServerError(str(error)) from None
             counts = ready.clean_counts(log)
             model = model_folder(self._recipe)
-            env = {"DSV4_COUNTS_FILE": str(counts)}
+            env = {"DSV4_COUNTS_FILE": str(counts), **self._own_kernels()}
             server = start(self._recipe, model, log, paths.ledger_dir(), self._options.port, self._show, env)
             try:
                 self.notes += ready.make_ready(self._recipe, server, self._proof(server), record.windows, self._show)
@@ -106,6 +116,15 @@ class LocalHost:
             return server
 
         return begin
+
+    def _own_kernels(self) -> dict[str, str]:
+        if self._built is None:
+            return {}
+        folder = self._built()
+        env = command.environment(self._recipe, os.environ, "")
+        env |= environments.on_path(folder, env)
+        environments.prove(folder, env)
+        return {"PYTHONPATH": env["PYTHONPATH"]}
 
     def _proof(self, server: Server) -> PatchProof | None:
         if server.log is None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from perfgate.recipe import Recipe, RecipeError
+
+if TYPE_CHECKING:
+    from perfgate.revision import Commit
 
 
 class OptionError(ValueError):
@@ -26,6 +30,8 @@ class Options:
     record: bool = False
     reason: str = ""
     against: Recipe | None = None
+    against_commit: Commit | None = None
+    """Where set, ``against`` is this same recipe, run with that commit's kernels."""
     server_url: str | None = None
     tokenizer: Path | None = None
     port: int | None = None
@@ -64,8 +70,9 @@ def check(options: Options) -> None:
     if options.reason and not options.record:
         raise OptionError("--reason is only for --record")
     if options.against is not None and (options.record or options.server_url):
+        given = "--against" if options.against_commit is None else "--against-commit"
         raise OptionError(
-            "--against compares two servers that this run starts; it goes with neither --record nor --server-url"
+            f"{given} compares two servers that this run starts; it goes with neither --record nor --server-url"
         )
     if options.against is not None:
         missing = [c for c in options.concurrencies if c not in options.against.concurrencies]

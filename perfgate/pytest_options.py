@@ -32,6 +32,12 @@ def add(parser: pytest.Parser, root: Path) -> None:
     option("--record", action="store_true", help="write what is measured as the baseline of this machine")
     option("--reason", default="", help="why, with --record; kept in the baseline file")
     option("--against", default=None, metavar="RECIPE", help="A/B: judge the recipe against this one, side by side")
+    option(
+        "--against-commit",
+        default=None,
+        metavar="REV",
+        help="A/B: judge this checkout's kernels against those of this commit, side by side",
+    )
     option("--server-url", default=None, help="measure a server that already runs")
     option("--tokenizer", type=Path, default=None, help="tokenizer folder, with --server-url")
     option("--port", type=int, default=None, help="port for the server that is started (default: a free one)")

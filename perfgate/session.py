@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,10 +12,12 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfgate import ab, baseline, campaign, closing, fingerprint, gate, paths, report
+from perfgate.environments import Environments
 from perfgate.gpu_guard import GpuGuard
 from perfgate.host import LocalHost
 from perfgate.options import Options
 from perfgate.result import Outcome, RunResult
+from perfgate.revision import RevisionError
 from perfgate.sampler import Show
 from perfgate.server import ServerError
 from perfgate.server.processes import end_leftovers
@@ -52,12 +55,15 @@ def run(options: Options, shared_folder: Path, show: Show) -> RunResult:
         gpus.helpers.append(client.pids)
         for line in end_leftovers(paths.ledger_dir()):
             show(line)
-        one = (
-            _Compare(options, shared_folder, client, show, gpus)
-            if options.against
-            else _Single(options, shared_folder, client, show, gpus)
-        )
-        done = one.run()
+        one: _Compare | _Single
+        with contextlib.ExitStack() as built:
+            if options.against:
+                commit = options.against_commit
+                sides = None if commit is None else built.enter_context(Environments(commit, show))
+                one = _Compare(options, shared_folder, client, show, gpus, sides)
+            else:
+                one = _Single(options, shared_folder, client, show, gpus)
+            done = one.run()
     report.save(done, options.report)
     if one.interrupted is not None:
         raise one.interrupted
@@ -101,14 +107,24 @@ def measuring(show: Show) -> Iterator[None]:
 class _Run:
     """What a single run and an A/B run share: the clock, the yardstick, and what is done about an interruption."""
 
-    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
+    def __init__(
+        self,
+        options: Options,
+        shared_folder: Path,
+        client: Client,
+        show: Show,
+        gpus: GpuGuard,
+        sides: Environments | None = None,
+    ) -> None:
         self.options, self.client, self.show = options, client, show
         self.started_at, self.began = time.time(), time.monotonic()
         self.order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
         self.interrupted: BaseException | None = None
         self.shared = SharedServer(shared_folder, paths.ledger_dir(), options.recipe.limits.stop_seconds)
         self.gpus = gpus
-        self.host = LocalHost(options, options.recipe, self.shared, client, show, gpus)
+        self.host = LocalHost(
+            options, options.recipe, self.shared, client, show, gpus, None if sides is None else sides.new
+        )
         self._yardstick: gate.Yardstick | None = None
 
     def yardstick(self) -> gate.Yardstick:
@@ -194,16 +210,32 @@ class _Single(_Run):
 
 
 class _Compare(_Run):
-    """Two servers one recipe apart, side by side. The recipe is the new side, ``--against`` the old."""
+    """Two servers side by side, one recipe or one commit's kernels apart. ``--against`` is the old side."""
 
-    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
-        super().__init__(options, shared_folder, client, show, gpus)
+    def __init__(
+        self,
+        options: Options,
+        shared_folder: Path,
+        client: Client,
+        show: Show,
+        gpus: GpuGuard,
+        sides: Environments | None = None,
+    ) -> None:
+        super().__init__(options, shared_folder, client, show, gpus, sides)
         assert options.against is not None
         self.against = options.against
+        self._sides = [f"judged against recipe {self.against.name}, measured side by side in pairs"]
+        if options.against_commit is not None:
+            try:
+                self._sides = options.against_commit.notes(options.recipe_file)
+            except RevisionError as error:
+                raise ServerError(str(error)) from None
         folder = shared_folder.with_name(shared_folder.name + "-against")
         self._old_shared = SharedServer(folder, paths.ledger_dir(), self.against.limits.stop_seconds)
         old_options = dataclasses.replace(options, recipe=self.against, port=None, report=options.report / "against")
-        self._old_host = LocalHost(old_options, self.against, self._old_shared, client, show, gpus)
+        self._old_host = LocalHost(
+            old_options, self.against, self._old_shared, client, show, gpus, None if sides is None else sides.old
+        )
 
     def run(self) -> RunResult:
         options = self.options
@@ -239,11 +271,16 @@ class _Compare(_Run):
             started_at=self.started_at,
             seconds=self.seconds,
             left_out=options.left_out,
-            notes=[f"judged against recipe {self.against.name}, measured side by side in pairs"],
+            notes=self._sides,
             command=options.command,
             commit=self.commit,
+            extra={"against": self._against()},
             judged_by="ab",
         )
+
+    def _against(self) -> dict[str, str]:
+        commit = self.options.against_commit
+        return {"recipe": self.against.name} | ({} if commit is None else {"commit": commit.sha})
 
     def _judge(self, concurrency: int, pairs: Sequence[ab.Pair]) -> Verdict:
         return judge_ab(

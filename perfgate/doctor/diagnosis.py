@@ -10,8 +10,22 @@ from perfgate.doctor.facts import Facts, RecipeFact
 DISK_GIB = 10.0
 """A run's logs, a generated model and its compiled kernels stay well below this."""
 
-HARNESS = ("filelock", "hypothesis", "jinja2", "numpy", "psutil", "pydantic", "pytest", "scipy")
-"""What the suite itself imports; SGLang and torch are asked for apart, since a machine may bring its own."""
+HARNESS = (
+    "filelock",
+    "hypothesis",
+    "jinja2",
+    "numpy",
+    "packaging",
+    "psutil",
+    "pydantic",
+    "pytest",
+    "pytest-benchmark",
+    "pytest-timeout",
+    "pytest-xdist",
+    "ruptures",
+    "scipy",
+)
+"""What the suite itself needs (pyproject.toml); SGLang and torch are asked for apart, since a machine may bring its own."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +108,12 @@ def _software(facts: Facts) -> list[Problem]:
         found.append(Problem(f"Python {have}, at least 3.11 is needed", "apt-get install python3.11, or use pyenv"))
     lacking = [name for name in HARNESS if not facts.packages.get(name)]
     if lacking:
-        found.append(Problem(f"not installed: {', '.join(lacking)}", "tox -e doctor (it installs them first)"))
+        found.append(
+            Problem(
+                f"not installed: {', '.join(lacking)}",
+                "tox -e doctor, or tox -e gpu-doctor on a GPU host; each installs them first",
+            )
+        )
     for name in ("torch", "sglang"):
         if not facts.packages.get(name):
             found.append(Problem(f"{name} is not installed", "tox -e doctor on a CPU; on a GPU host docs/runner.md"))

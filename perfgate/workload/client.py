@@ -68,6 +68,10 @@ def argv(plan: Plan, base_url: str, tokenizer: Path, served_name: str, seed: int
     ]
 
 
+IMPORT_SECONDS = 600.0
+"""Imports take 7 s on an idle machine, and took over 120 s beside six servers on 2 cores: this tells only a hang."""
+
+
 class Client:
     """A preloaded client process. Use as a context manager, or call ``close``."""
 
@@ -94,7 +98,7 @@ class Client:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def wait_ready(self, seconds: float = 120.0) -> None:
+    def wait_ready(self, seconds: float = IMPORT_SECONDS) -> None:
         """Block until the client is imported. Raises ClientError."""
         if self._ready:
             return

@@ -12,12 +12,14 @@ from PIL import Image
 from perfgate.report import html, jsonfile, save
 
 CASES = Path(__file__).parent / "cases"
-NAMES = ("red", "green", "empty")
+EXAMPLES = Path(__file__).parents[2] / "docs" / "example-report"
+RESULTS = [*(CASES / f"{name}.json" for name in ("red", "green", "empty")), *sorted(EXAMPLES.glob("*/result.json"))]
+"""Made-up results that show every part, and the measured ones that are committed as examples."""
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=RESULTS, ids=[f"{path.parent.name}-{path.stem}" for path in RESULTS])
 def page(request, tmp_path):
-    save(jsonfile.read(CASES / f"{request.param}.json"), tmp_path)
+    save(jsonfile.read(request.param), tmp_path)
     return tmp_path
 
 

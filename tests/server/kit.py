@@ -15,9 +15,12 @@ from typing import Any
 
 import psutil
 
+from perfgate import revision
 from perfgate.pytest_options import PLUGIN
 
 ROOT = Path(__file__).parents[2]
+SLOW = ROOT / "tests" / "workflow" / "changes" / "slow"
+"""An SGLang plug-in, installed by being on the path, after which every scheduler step waits for 50 ms, or $CHANGE_STEP_SECONDS."""
 RECIPE = (ROOT / "recipes" / "cpu-tiny.toml").read_text()
 
 
@@ -55,15 +58,17 @@ def quick_recipe(folder: Path, **changes: str) -> Path:
     return path
 
 
-def start(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
-    """``pytest -m perf`` with a report of its own, its output going to ``folder/out.txt``; ``environment`` is put in
-    front of this process's: a PYTHONPATH before the one that is there."""
+def start(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None, root: Path = ROOT
+) -> subprocess.Popen[str]:
+    """``pytest -m perf`` of the checkout at ``root`` with a report of its own, its output going to ``folder/out.txt``;
+    ``environment`` is put in front of this process's: a PYTHONPATH before the one that is there."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [
         sys.executable,
         "-m",
         "pytest",
-        str(ROOT / "tests" / "perf"),
+        str(root / "tests" / "perf"),
         "-m",
         "perf",
         "-p",
@@ -71,12 +76,12 @@ def start(folder: Path, *arguments: str, environment: Mapping[str, str] | None =
         "-p",
         PLUGIN,
     ]
-    command += [f"--report={folder / 'report'}", f"--rootdir={ROOT}", f"-c{ROOT / 'pyproject.toml'}", *arguments]
+    command += [f"--report={folder / 'report'}", f"--rootdir={root}", f"-c{root / 'pyproject.toml'}", *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
     for name, value in (environment or {}).items():
         env[name] = os.pathsep.join(filter(None, (value, env.get(name))))
     with (folder / "out.txt").open("w") as sink:
-        return subprocess.Popen(command, cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT, text=True, env=env)
+        return subprocess.Popen(command, cwd=root, stdout=sink, stderr=subprocess.STDOUT, text=True, env=env)
 
 
 def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -> Outcome:
@@ -93,6 +98,38 @@ def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -
 
 def run(folder: Path, *arguments: str) -> Outcome:
     return finish(start(folder, *arguments), folder)
+
+
+def checkout(folder: Path) -> Path:
+    """A repository of its own at ``folder`` whose one commit is what lies in this checkout, committed there or not."""
+    folder.mkdir(parents=True)
+    revision.export_working_tree(ROOT, folder)
+    git(folder, "init", "-q", "-b", "main")
+    commit(folder, "what lies here")
+    return folder
+
+
+def slow_down(root: Path) -> str:
+    """Commit a change of the kernels' own plug-in that makes every step wait for 20 ms; the commit's id."""
+    (change,) = SLOW.glob("*.py")
+    text = change.read_text(encoding="utf-8").replace('"0.05"', '"0.02"')
+    assert '"0.02"' in text
+    with (root / "kernels" / "dsv4_kernels" / "sglang_plugin" / "__init__.py").open("a", encoding="utf-8") as plugin:
+        plugin.write("\n\n" + text)
+    return commit(root, "slower")
+
+
+def commit(folder: Path, message: str) -> str:
+    """Commit everything in ``folder``; the commit's id."""
+    git(folder, "add", "--all")
+    git(folder, "commit", "-q", "-m", message)
+    return git(folder, "rev-parse", "HEAD")
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def servers(report: Path) -> list[psutil.Process]:

@@ -3,6 +3,7 @@
 import configparser
 import re
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 
@@ -69,6 +70,30 @@ def test_every_verdict_has_its_row():
     from perfgate.report.words import GLYPHS
 
     assert dict(rows) == {str(outcome): GLYPHS[outcome] for outcome in Outcome}
+
+
+def test_every_kind_of_problem_and_every_cause_has_its_row():
+    from perfgate.diagnosis import Cause
+    from perfgate.patch_proof import ProofProblem
+    from perfgate.validity import ProblemKind
+
+    cells = [row.split("|")[1] for row in guide("verdicts").splitlines() if row.startswith("|")]
+    named = [name for cell in cells for name in re.findall(r"[A-Za-z_]+", cell)]
+    proof = get_args(get_type_hints(ProofProblem)["kind"])
+    wanted = [*(kind.value for kind in ProblemKind), *proof, *(c.name for c in Cause if c is not Cause.NONE)]
+    assert len(wanted) > 60
+    assert [name for name in wanted if named.count(name) != 1] == []
+
+
+def test_all_ways_of_using_the_suite_share_their_installed_packages():
+    """tox makes a folder anew for each environment's name, unless this runner is the one that does it."""
+    ini = configparser.ConfigParser(interpolation=None)
+    ini.read(ROOT / "tox.ini", encoding="utf-8")
+    assert ini["testenv"]["runner"] == "ignore_env_name_mismatch"
+    assert not [s for s in ini.sections() if s != "testenv" and "runner" in ini[s]]
+    assert "tox-ignore-env-name-mismatch" in ini["tox"]["requires"]
+    folders = {ini[s]["env_dir"] for s in ini.sections() if "env_dir" in ini[s]}
+    assert folders == {"{tox_root}/.tox/cpu", "{tox_root}/.tox/gpu", "{[testenv:gpu]env_dir}"}
 
 
 def test_the_labels_in_the_runner_guide_are_those_that_the_workflow_takes():

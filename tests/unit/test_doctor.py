@@ -1,7 +1,9 @@
 """The doctor says what a machine can run, and for what it cannot, why and how to mend it."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -75,6 +77,11 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(name):
     lacking = replace(HERE, packages={**HERE.packages, name: None})
     assert any(name in p.what and "tox -e doctor" in p.mend for p in blockers(lacking, CPU))
     assert not ready(lacking, "cpu-tiny", strict=False)
+
+
+def test_the_doctor_asks_for_all_that_the_suite_requires():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert sorted(HARNESS) == sorted(re.split("[<>=]", line)[0] for line in project["dependencies"])
 
 
 def test_an_old_python_is_named():

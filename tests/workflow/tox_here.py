@@ -1,11 +1,13 @@
 """Stands in for tox where its environment is already this interpreter's: runs what tox.ini says, and builds nothing.
 
-``python tox_here.py -e ENV [-- ARGUMENTS]`` in the folder of tox.ini. What it does not understand is an error.
+``python tox_here.py -e ENV [-- ARGUMENTS]`` in the folder of tox.ini. What it does not understand is an error. With
+$TOX_HERE_CORRECTNESS the environment ``correctness`` runs the share of its tests that these options choose.
 """
 
 from __future__ import annotations
 
 import configparser
+import os
 import re
 import shlex
 import subprocess
@@ -55,7 +57,8 @@ def _fill(line: str, name: str, arguments: list[str]) -> list[str]:
 def main(argv: list[str]) -> int:
     if len(argv) < 2 or argv[0] != "-e" or argv[2:3] not in ([], ["--"]):
         raise SystemExit(f"usage: tox -e ENV [-- ARGUMENTS], got {argv}")
-    for command in commands(Path("tox.ini"), argv[1], argv[3:]):
+    share = shlex.split(os.environ.get("TOX_HERE_CORRECTNESS", "")) if argv[1] == "correctness" else []
+    for command in commands(Path("tox.ini"), argv[1], argv[3:] + share):
         code = subprocess.run(command, check=False).returncode
         if code:
             return code
