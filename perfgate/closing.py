@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfgate import serverlog, validity
@@ -36,6 +36,16 @@ def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> 
         if start.proof is not None:
             _sort(data, [*start.proof.check(measured(data, start.number), text), *start.replayed], None)
         _periodic(recipe, data, start, text)
+    for concurrency, point in data.points.items():
+        found = validity.compare(point.samples)
+        _sort(data, [replace(p, message=f"C={concurrency}: {p.message}") for p in found], [concurrency])
+
+
+def close_pairs(data: CampaignData, pairs: Mapping[int, Sequence[tuple[Sample, Sample]]]) -> None:
+    """The same for what only both sides of an A/B show together. ``data`` is the new side's."""
+    for concurrency, taken in pairs.items():
+        found = validity.compare_arms([old for old, _ in taken], [new for _, new in taken])
+        _sort(data, [replace(p, message=f"C={concurrency}: {p.message}") for p in found], [concurrency])
 
 
 def measured(data: CampaignData, start: int) -> list[Window]:

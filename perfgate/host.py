@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
 from perfgate.server import Server, ServerError, attach, start, stop
+from perfgate.server.command import environment
 from perfgate.server.logfile import LogFile
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client
@@ -132,7 +134,12 @@ def model_folder(recipe: Recipe) -> Path:
 def server_facts(server: Server, recipe: Recipe) -> ServerFacts:
     """What a ready server and the log of its start say of capacity and graphs."""
     capacity_facts = capacity.read(server.info, start_log(server), recipe)
-    return ServerFacts(start_seconds=server.start_seconds, owned=server.owned, capacity=capacity_facts)
+    return ServerFacts(
+        start_seconds=server.start_seconds,
+        owned=server.owned,
+        environ=environment(recipe, os.environ, "") if server.owned else None,
+        capacity=capacity_facts,
+    )
 
 
 def start_log(server: Server) -> str:

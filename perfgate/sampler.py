@@ -131,6 +131,9 @@ class Sampler:
             server_start=self.start,
             client_cpu_share=run.cpu_seconds / run.seconds if run.seconds > 0 else None,
             clocks_mhz=seen.clocks_mhz if seen else (),
+            lowest_clocks_mhz=seen.lowest_clocks_mhz if seen else (),
+            clock_readings=seen.clock_readings if seen else None,
+            clock_drift=seen.clock_drift if seen else None,
             throttle_reasons=seen.throttle_reasons if seen else (),
             foreign_pids=seen.foreign_pids if seen else (),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from filelock import FileLock, Timeout
 
 from perfgate import ab, baseline, campaign, closing, fingerprint, gate, paths, report
 from perfgate.gpu_guard import GpuGuard
-from perfgate.host import LocalHost
+from perfgate.host import LocalHost, start_log
 from perfgate.options import Options
 from perfgate.result import Outcome, RunResult
 from perfgate.sampler import Show
 from perfgate.server import ServerError
+from perfgate.server.command import environment
 from perfgate.server.processes import end_leftovers
 from perfgate.server.shared import SharedServer
 from perfgate.verdict import Verdict, judge_ab
@@ -114,8 +116,15 @@ class _Run:
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
         if self._yardstick is None or not self._yardstick.fingerprint.get("server"):
-            info = self.host.server.info if self.host.server is not None else {}
-            machine = fingerprint.collect(info, self.gpus.describe())
+            server = self.host.server
+            machine = fingerprint.collect(
+                server.info if server is not None else {},
+                self.gpus.describe(),
+                environ=environment(self.options.recipe, os.environ, "")
+                if server is not None and server.owned
+                else None,
+                start_log=start_log(server) if server is not None else "",
+            )
             self._yardstick = gate.Yardstick(
                 recipe=self.options.recipe,
                 file=load_baseline(self.options, machine),
@@ -219,6 +228,7 @@ class _Compare(_Run):
             self.release(self.shared)
         closing.close(options.recipe, data.new, self.host.starts)
         closing.close(self.against, data.old, self._old_host.starts)
+        closing.close_pairs(data.new, data.pairs)
         for concurrency, point in data.old.points.items():
             if point.condemned:  # a pair needs both of its sides
                 data.new.condemn(point.condemned, [concurrency])
@@ -286,6 +296,7 @@ def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardst
         commit=done.commit,
         sglang_version=str(yardstick.fingerprint["software"].get("sglang", "")) or None,
         server_arguments=yardstick.fingerprint["server"],
+        graph_gib=next((c.value for c in done.checks if c.name == "graph memory"), None),
     )
     kinds = {"new": written.new, "tightened": written.tightened, "loosened": written.loosened}
     said = "; ".join(f"{kind} {', '.join(f'C={c}' for c in points)}" for kind, points in kinds.items() if points)

@@ -61,6 +61,9 @@ class Sample:
     server_start: int = 0
     client_cpu_share: float | None = None
     clocks_mhz: tuple[int, ...] = ()
+    lowest_clocks_mhz: tuple[int, ...] = ()
+    clock_readings: int | None = None
+    clock_drift: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     foreign_pids: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
