@@ -92,8 +92,8 @@ class Limits:
     is no steady state at all (B20).
     ``identity``: relative error of figures that follow from each other. ``client_cpu``: of one core (B21).
     ``accept_share``: difference in accept length (B23). ``clock_share``: how far clocks may lie apart, within a sample and
-    between the samples of a point, and ``arms_share`` between the sides of an A/B (N11); ``clock_readings``: busy readings below which a point's clock is not known.
-    ``stall_s``, ``stall_share``: a gap between batch lines.
+    between the samples of a point, and ``arms_share`` between the sides of an A/B (N11); ``clock_readings``: busy readings
+    below which a point's clock is not known. ``stall_s``, ``stall_share``: a gap between batch lines.
     """
 
     little_share: float = 0.4
