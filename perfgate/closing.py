@@ -66,6 +66,12 @@ def _periodic(recipe: Recipe, data: CampaignData, start: StartRecord, text: str)
         log = serverlog.parse(text)
     except serverlog.ServerLogError:
         return  # an unreadable log is a problem of every sample already
+    if any(end < begin for begin, end in start.windows):
+        data.notes.append(
+            f"server start {start.number}: the machine's clock was set back during a client run, so strangers who come by "
+            "the clock could not be looked for"
+        )
+        return
     lengths = [recipe.workload.input_len, *recipe.warmup.prompt_lengths]
     beat = validity.stray_beat(log, [Span(*w) for w in start.windows], lengths)
     if beat is None:

@@ -18,11 +18,10 @@ from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
 from perfgate.server import Server, ServerError, attach, start, stop
 from perfgate.server.command import environment
+from perfgate.server.lifecycle import START_LOG_BYTES
 from perfgate.server.logfile import LogFile
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client
-
-START_LOG_BYTES = 4 * 2**20
 
 
 class LocalHost:
@@ -144,4 +143,6 @@ def server_facts(server: Server, recipe: Recipe) -> ServerFacts:
 
 def start_log(server: Server) -> str:
     """The first part of a server's log, where it states its sizes; empty for a server without one."""
-    return LogFile(server.log).head(START_LOG_BYTES) if server.log is not None else ""
+    if server.start_log or server.log is None:
+        return server.start_log
+    return LogFile(server.log).head(START_LOG_BYTES)

@@ -21,6 +21,9 @@ from perfgate.workload import Plan, Sample, SampleError, client, read_sample
 
 Show = Callable[[str], None]
 
+STEP_SECONDS = 1.0
+"""Wall clock and steady clock may differ by so much over a sample: NTP slews by 0.5 ms a second, and sets what is more."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -71,6 +74,7 @@ class Sampler:
         self.windows = windows if windows is not None else []
         self.recipe, self.server, self.client, self.start = recipe, server, runner, start
         self._tokenizer, self._folder, self._count = tokenizer, folder, 0
+        self._stepped = 0.0
         self.log = LogFile(server.log) if server.log is not None else None
 
     def take(self, plan: Plan, seed: int, show: Show) -> Taken:
@@ -89,7 +93,7 @@ class Sampler:
         except http.ServerHttpError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, ""))
         arguments = client.argv(plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result)
-        began = time.time()
+        began, steady = time.time(), time.monotonic()
         try:
             with watching(self._watch()) as watch:
                 run = self.client.run(
@@ -99,6 +103,7 @@ class Sampler:
             return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
         finally:
             self.windows.append((began, time.time()))
+        self._stepped = time.time() - began - (time.monotonic() - steady)
         if not self.server.alive() or run.timed_out:
             if run.timed_out:
                 self._wait_for_reason(show)
@@ -155,6 +160,11 @@ class Sampler:
         found = jit_files.check(self.recipe.server.jit_caches, run.started_at)
         if self._proof is not None:
             found += self._proof.check([(run.started_at, run.ended_at)])
+        if abs(self._stepped) > STEP_SECONDS:
+            message = (
+                f"the machine's clock was set by {self._stepped:+.1f} s during the sample: its log lines have no times"
+            )
+            found.append(validity.Problem(validity.ProblemKind.CLOCK_STEPPED, message))
         if seen is not None and seen.failure is not None:
             found.append(validity.Problem(validity.ProblemKind.UNWATCHED, seen.failure))
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import time
@@ -60,9 +61,39 @@ def run(options: Options, shared_folder: Path, show: Show) -> RunResult:
             else _Single(options, shared_folder, client, show, gpus)
         )
         done = one.run()
-    report.save(done, options.report)
+    save(done, options.report)
     if one.interrupted is not None:
         raise one.interrupted
+    if options.record and isinstance(one, _Single):
+        done = _recorded(done, one, options)
+    return done
+
+
+def save(done: RunResult, folder: Path) -> None:
+    """Write the report's files. Raises ServerError naming the folder where that cannot be: a run whose result nobody can
+    read has none."""
+    try:
+        report.save(done, folder)
+    except OSError as error:
+        raise ServerError(
+            f"{folder}: the results cannot be written ({error.strerror or error}); the verdict was {done.outcome}: "
+            f"{done.why}. Free some space or give another --report folder, then run again"
+        ) from error
+
+
+def _recorded(done: RunResult, one: _Single, options: Options) -> RunResult:
+    """Record only once the results are on disk, so that a baseline that cannot be written costs no measurement.
+
+    Raises BaselineError; the results then say that nothing was recorded.
+    """
+    try:
+        done = _record(done, one.data, one.yardstick(), options)
+    except baseline.BaselineError as error:
+        told = done.model_copy(update={"notes": [*done.notes, f"nothing was recorded: {error}"]})
+        with contextlib.suppress(ServerError):  # what was saved before stands, and this error is the one to tell
+            save(told, options.report)
+        raise
+    save(done, options.report)
     return done
 
 
@@ -170,9 +201,12 @@ class _Run:
 class _Single(_Run):
     """One server against its baseline."""
 
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
+        super().__init__(options, shared_folder, client, show, gpus)
+        self.data = campaign.new(options.recipe, self.order)
+
     def run(self) -> RunResult:
-        options = self.options
-        data = campaign.new(options.recipe, self.order)
+        options, data = self.options, self.data
         try:
             self.guarded(
                 data,
@@ -185,7 +219,7 @@ class _Single(_Run):
         closing.close(options.recipe, data, self.host.starts)
         data.notes += self.host.notes
         yardstick = self.yardstick()
-        done = gate.result(
+        return gate.result(
             data,
             yardstick,
             facts,
@@ -196,7 +230,6 @@ class _Single(_Run):
             command=options.command,
             commit=self.commit,
         )
-        return _record(done, data, yardstick, options) if options.record and self.interrupted is None else done
 
     def _enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
         return self.yardstick().enough(concurrency, samples)

@@ -49,6 +49,7 @@ class ProblemKind(StrEnum):
     FOREIGN_PROCESS = "foreign_process"
     THROTTLED = "throttled"
     CLOCKS = "clocks"
+    CLOCK_STEPPED = "clock_stepped"
     UNWATCHED = "unwatched"
     PATCH_NOT_PROVED = "patch_not_proved"
 
