@@ -1,6 +1,8 @@
 """The field's faults and the tests that cover them: ``python tests/field_cases.py [--write docs/faults.md]``.
 
-Exits with 1 when a row has no test or a test names a row that does not exist, and says which.
+Exits with 1 when a row has no test or a test names a row that does not exist, and says which. ``--ran FILE`` takes in the
+JUnit file of a whole run of the tier (``pytest -m faults --junit-xml FILE``), whose dated result then stands in the
+document until the next; it is kept in ``field_cases_ran.json``.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
+import os
 import sys
 import tomllib
+import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +22,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+RAN = HERE / "field_cases_ran.json"
 TITLES = {
     "C": "Crashes, hangs, failed starts",
     "B": "Traps of the benchmark client",
@@ -94,17 +100,55 @@ def table(wanted: list[Row], tests: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
+def read_run(path: Path) -> dict[str, object]:
+    """The result of a run of pytest from its JUnit file: date, machine, and for each test what came of it and when."""
+    (suite,) = ET.parse(path).getroot().iter("testsuite")
+    tests = []
+    for case in suite.iter("testcase"):
+        verdict = next((kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None), "passed")
+        module = (case.get("classname") or "").replace("tests.", "", 1).replace(".", "/")
+        tests.append([f"{module}.py::{case.get('name')}", verdict, round(float(case.get("time") or 0), 1)])
+    return {
+        "date": (suite.get("timestamp") or "")[:10],
+        "seconds": round(float(suite.get("time") or 0)),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[2], 1),
+        "tests": tests,
+    }
+
+
+def run_table(ran: dict[str, object]) -> str:
+    """The last whole run as markdown."""
+    tests: list[tuple[str, str, float]] = ran["tests"]  # type: ignore[assignment]
+    passed = sum(verdict == "passed" for _, verdict, _ in tests)
+    lines = ["## The last whole run of the tier", ""]
+    lines += [
+        f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s, on {ran['cores']}"
+        f" cores that had {ran['load']} processes to run (mean of its last 15 minutes).",
+        "",
+        "| test | result | seconds |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {verdict} | {seconds:g} |" for name, verdict, seconds in tests]
+    return "\n".join(lines) + "\n"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Prints or writes the table. Returns 1 when the coverage has a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
+    parser.add_argument("--ran", type=Path, help="the JUnit file of a whole run of the tier, to be kept")
     parser.add_argument("--rows", default="C,B,X,R,N,K", help="groups or ids, by comma (default: all)")
     parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
     options = parser.parse_args(argv)
     chosen = options.rows.split(",")
     wanted = [row for row in rows() if row.id in chosen or row.id[0] in chosen]
     tests = tests_by_row(options.arguments or [str(HERE)])
+    if options.ran:
+        RAN.write_text(json.dumps(read_run(options.ran), indent=1) + "\n", encoding="utf-8")
     text = table(wanted, tests)
+    if RAN.is_file():
+        text += "\n" + run_table(json.loads(RAN.read_text(encoding="utf-8")))
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(text, encoding="utf-8")

@@ -40,7 +40,7 @@ class Bench:
     gone: bool = False
     """Set once the gate has given the server up."""
     windows: list[tuple[float, float]] = dataclasses.field(default_factory=list)
-    """When the load on this server was ours, over all runs."""
+    """When the load on this server was ours, in this run."""
 
     def process(self, name: str) -> psutil.Process:
         """A process of the server: ``scheduler``, ``detokenizer`` or ``http``."""
@@ -63,6 +63,7 @@ class Bench:
         self.judged += 1
         folder = self.folder / f"run{self.judged}"
         folder.mkdir()
+        self._fresh_log()
         asked = recipe or self.recipe
         order = campaign.Order((concurrency,), samples, samples, seed=self.judged)
         data = campaign.new(asked, order)
@@ -77,6 +78,12 @@ class Bench:
         facts = host.server_facts(self.server, asked)
         result = gate.result(data, yardstick, facts, started_at=time.time(), seconds=seconds)
         return Judged(result, seconds, beside.struck)
+
+    def _fresh_log(self) -> None:
+        """The log of a server that has just started: what other tests did to this one is none of this run's business."""
+        assert self.server.log is not None
+        self.server.log.write_text(self.server.start_log)  # the server appends
+        self.windows.clear()
 
     def stop(self) -> None:
         self.gone = True

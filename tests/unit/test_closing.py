@@ -147,3 +147,12 @@ def test_accept_lengths_that_differ_between_samples_are_a_note() -> None:
     closing.close(RECIPE, data, [])
     assert any("accept length from 3.87 to 5.12" in note for note in data.notes)
     assert data.points[16].condemned == ()
+
+
+def test_a_clock_that_was_set_back_is_noted_and_accuses_nobody(tmp_path: Path) -> None:
+    data = run((1, 20))
+    start = record(tmp_path, data, 65, 125, 185, 245)
+    start.windows.append((T0 + 300, T0 - 3000))
+    closing.close(RECIPE, data, [start])
+    assert data.points[1].condemned == ()
+    assert [note for note in data.notes if "clock was set back" in note]
