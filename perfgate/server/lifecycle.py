@@ -22,6 +22,9 @@ from perfgate.validity import Problem
 
 READY_LINE = b"The server is fired up and ready to roll!"
 PLUGIN_FAILURES = (b"Failed to load plugin", b"Failed to execute general plugin", b"Failed to apply hooks")
+BIND_FAILURE = b"error while attempting to bind on address"
+"""uvicorn's line where somebody took the port during the start. SGLang 0.5.15 does not end after it: it would be waited for
+until the deadline."""
 HIGHEST_PORT = 55_535
 """SGLang listens for gRPC 10,000 above its port and ends where that is no port (srt/server_args.py)."""
 
@@ -240,6 +243,8 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path, limit: float, progr
         for failure in PLUGIN_FAILURES:
             if failure in seen:
                 raise ServerError(f"a plug-in failed and the server would run unpatched: {_line(seen, failure)}", log)
+        if BIND_FAILURE in seen:
+            raise ServerError(f"somebody took the port while the server started: {_line(seen, BIND_FAILURE)}", log)
         if READY_LINE in seen:
             return
         if (code := process.poll()) is not None:

@@ -69,7 +69,6 @@ class Stranger:
             ask(self._one)
 
 
-@pytest.mark.quick
 def test_a_quiet_server_passes(live: Bench) -> None:
     found = live.judge(16)
     assert found.outcome is Outcome.PASS, found.point
@@ -90,7 +89,6 @@ def test_a_stranger_at_random_times_never_passes(live: Bench) -> None:
     assert len(found.point.samples) <= 2 + RETAKES + 1
 
 
-@pytest.mark.quick
 def test_one_short_request_of_a_stranger_in_one_sample_costs_that_sample_alone(live: Bench) -> None:
     found = live.judge(16, lambda: ask(live))
     assert found.struck
@@ -110,19 +108,19 @@ def test_a_client_that_is_killed_costs_one_sample(live: Bench) -> None:
 
 
 def test_a_client_that_is_killed_each_time_is_missing(live: Bench) -> None:
-    def again_and_again() -> None:
-        for _ in range(RETAKES + 1):
-            child = live.client._child
-            live.client.kill_child()
-            while live.client._child == child:
-                time.sleep(0.01)
-            while live.client._child is None:
-                if time.monotonic() > until:
-                    return
-                time.sleep(0.01)
-
+    killed: set[int] = set()
     until = time.monotonic() + 3 * SAMPLE_SECONDS
+
+    def again_and_again() -> None:
+        while len(killed) <= RETAKES and time.monotonic() < until:
+            child = live.client._child
+            if child is not None and child not in killed:
+                killed.add(child)
+                live.client.kill_child()
+            time.sleep(0.01)
+
     found = live.judge(16, lambda: threading.Thread(target=again_and_again, daemon=True).start())
+    assert len(killed) == RETAKES + 1
     assert found.outcome is Outcome.MISSING, found.point
     assert found.point.cause == "CLIENT_FAILED"
     assert len(found.thrown_away()) == RETAKES + 1
