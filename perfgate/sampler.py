@@ -190,7 +190,9 @@ class Sampler:
         ended = self.server.exit_code() if lost else DEADLINE_CODE if hung else code
         # A server that is gone is judged by its own log and exit code: a client that lost its connection is the cascade,
         # and an exit code beside a client's output would be read as the client's.
-        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else output)
+        # An exit code without a client's output would be read as the server's, so a client that was silent is given a word.
+        said = output or ("(the client printed nothing)" if code is not None else "")
+        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else said)
         cause = found.cause.name
         if cause in ("NONE", "UNKNOWN"):
             cause = "HANG_NO_PROGRESS" if hung else "SERVER_DIED" if lost else "CLIENT_FAILED"

@@ -100,17 +100,18 @@ def table(wanted: list[Row], tests: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def read_run(path: Path) -> dict[str, object]:
-    """The result of a run of pytest from its JUnit file: date, machine, and for each test what came of it and when."""
-    (suite,) = ET.parse(path).getroot().iter("testsuite")
+def read_run(paths: list[Path]) -> dict[str, object]:
+    """The result of a run of pytest from its JUnit files (one, or one for each part that was run by itself): date, machine,
+    and for each test what came of it and in how many seconds."""
+    suites = [suite for path in paths for suite in ET.parse(path).getroot().iter("testsuite")]
     tests = []
-    for case in suite.iter("testcase"):
+    for case in (case for suite in suites for case in suite.iter("testcase")):
         verdict = next((kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None), "passed")
         module = (case.get("classname") or "").replace("tests.", "", 1).replace(".", "/")
         tests.append([f"{module}.py::{case.get('name')}", verdict, round(float(case.get("time") or 0), 1)])
     return {
-        "date": (suite.get("timestamp") or "")[:10],
-        "seconds": round(float(suite.get("time") or 0)),
+        "date": max(suite.get("timestamp") or "" for suite in suites)[:10],
+        "seconds": round(sum(float(suite.get("time") or 0) for suite in suites)),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[2], 1),
         "tests": tests,
@@ -137,7 +138,7 @@ def main(argv: list[str] | None = None) -> int:
     """Prints or writes the table. Returns 1 when the coverage has a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
-    parser.add_argument("--ran", type=Path, help="the JUnit file of a whole run of the tier, to be kept")
+    parser.add_argument("--ran", type=Path, nargs="+", help="the JUnit files of a whole run of the tier, to be kept")
     parser.add_argument("--rows", default="C,B,X,R,N,K", help="groups or ids, by comma (default: all)")
     parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
     options = parser.parse_args(argv)

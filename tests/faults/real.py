@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import signal
 import threading
 import time
@@ -24,6 +25,9 @@ from perfgate.workload.client import Client
 
 SAMPLE_SECONDS = 60
 """A sample here takes 2 to 10 s, on a machine with four times as much to do as it has cores too."""
+
+_ANSWERED = re.compile(r"\| [1-9]\d*/\d+ \[")
+"""The client's progress bar, once a request of the measured phase has been answered."""
 
 Fault = Callable[[], None]
 
@@ -56,7 +60,8 @@ class Bench:
         samples: int = 2,
         recipe: Recipe | None = None,
     ) -> Judged:
-        """Measure and judge one point; ``fault`` runs beside its ``sample``-th client run (0: the warm-up).
+        """Measure and judge one point; ``fault`` runs beside its ``sample``-th client run (0: the warm-up), when that has
+        had its first answer.
 
         This is the gate's own campaign, closing and judging; only pytest, the locks and the report are left out.
         """
@@ -141,7 +146,7 @@ class _Lent:
 
 
 class _Beside:
-    """Runs a fault once the chosen client run has begun its measured phase. An error in it is raised at the end."""
+    """Runs a fault in the middle of the measured phase of the chosen client run. An error in it is raised at the end."""
 
     def __init__(self, fault: Fault | None, folder: Path, sample: int) -> None:
         self._fault, self._folder, self._sample = fault, folder, sample
@@ -165,7 +170,7 @@ class _Beside:
         assert self._fault is not None
         while not self._over.is_set():
             outputs = sorted(self._folder.glob("*.client.txt"))
-            if len(outputs) > self._sample and "Starting main benchmark run" in outputs[self._sample].read_text():
+            if len(outputs) > self._sample and _ANSWERED.search(outputs[self._sample].read_text(errors="replace")):
                 try:
                     self._fault()
                     self.struck = True

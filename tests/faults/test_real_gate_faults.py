@@ -62,7 +62,7 @@ class Run:
             return self.disk.with_suffix(".waiting").exists()
         outputs = sorted((self.report / "samples").glob("*-c1.client.txt"))
         number = {"warm-up": 0, "sample": 1}[stage]
-        return len(outputs) > number and "Starting main benchmark run" in outputs[number].read_text()
+        return len(outputs) > number and "Starting main benchmark run" in outputs[number].read_text(errors="replace")
 
     def interrupt(self) -> kit.Outcome:
         self.process.send_signal(signal.SIGINT)

@@ -208,11 +208,11 @@ def test_a_clock_that_is_set_in_a_sample_costs_that_sample(
 @pytest.mark.field_case("X04")
 def test_a_stranger_once_a_minute_is_found_by_its_beat(live: Bench) -> None:
     """Long samples, so that several beats fall into them: each costs its sample, and the run's end knows the beat."""
-    work = live.recipe.workload.model_copy(update={"min_seconds": 18.0, "max_retakes": 8})
+    work = live.recipe.workload.model_copy(update={"min_seconds": 12.0, "max_retakes": 6})
     slow = live.recipe.model_copy(update={"workload": work})
     began = time.monotonic()
-    with Stranger(live, lambda: max(0.0, 60 - (time.monotonic() - began) % 60) or 60) as stranger:
-        found = live.judge(1, samples=9, recipe=slow)
+    with Stranger(live, lambda: (10 - (time.monotonic() - began)) % 60 or 60) as stranger:
+        found = live.judge(1, samples=8, recipe=slow)
     assert len(stranger.asked) >= 3
     assert found.outcome is Outcome.INVALID, found.point
     assert any("every 60 s" in note for note in [*found.result.notes, found.point.why]), found.result

@@ -188,3 +188,16 @@ def test_a_log_that_is_cut_during_the_sample_makes_it_invalid(take: Callable[...
     line = "[2026-11-29 12:00:09] Decode batch, #running-req: 1, #token: 9, token usage: 0.00, cuda graph: True, gen throughput (token/s): 9.00, #queue-req: 0\n"
     taken = take(Client(during=lambda: (tmp_path / "server.log").write_text(line * 9)))
     assert any("truncated or replaced" in p.message for p in of(taken, ProblemKind.UNREADABLE_LOG))
+
+
+def test_a_client_that_was_killed_before_it_said_a_word_is_not_taken_for_the_servers_death(
+    take: Callable[..., Taken],
+) -> None:
+    class Killed(Client):
+        def run(self, *arguments: Any) -> ClientRun:
+            return ClientRun(-9, "", (), time.time() - 1, time.time(), 0.01, timed_out=False)
+
+    taken = take(Killed())
+    assert taken.failure is not None
+    assert taken.failure.cause == "CLIENT_FAILED"
+    assert not taken.failure.server_lost
