@@ -118,6 +118,15 @@ def read_run(paths: list[Path]) -> dict[str, object]:
     }
 
 
+STANDS_IN = """\
+Faults are made, not mocked: signals to the processes of a real CPU server, `RLIMIT_AS` on its scheduler, a listener on its
+port, a stranger's requests, its log cut or moved, SIGINT to the gate. Two things a test may not do to a machine that others
+use. Its clock is not set: `time.time` of the server, the client and the gate is, by the same hour, and the steady clocks stay
+right (`tests/faults/shims`). Its disk is not filled: the kernel is told to let no file of the gate grow further
+(`RLIMIT_FSIZE`), and a run is held at the moment of writing by an `fsync` that waits.
+"""
+
+
 def run_table(ran: dict[str, object]) -> str:
     """The last whole run as markdown."""
     tests: list[tuple[str, str, float]] = ran["tests"]  # type: ignore[assignment]
@@ -126,6 +135,8 @@ def run_table(ran: dict[str, object]) -> str:
     lines += [
         f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s, on {ran['cores']}"
         f" cores that had {ran['load']} processes to run (mean of its last 15 minutes).",
+        "",
+        *STANDS_IN.splitlines(),
         "",
         "| test | result | seconds |",
         "|---|---|---|",

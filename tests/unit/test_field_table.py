@@ -48,3 +48,18 @@ def test_the_document_is_that_of_these_tests() -> None:
         for test in re.findall(r"`([^`]+)`", tests)
     }
     assert written == set(CLAIMS), "python tests/field_cases.py --write docs/faults.md"
+
+
+def test_a_run_of_the_tier_is_counted_from_its_junit_files(tmp_path: Path) -> None:
+    cases = '<testcase classname="tests.faults.test_x" name="test_a" time="2.04"/>'
+    bad = '<testcase classname="tests.faults.test_x" name="test_b[1]" time="1"><failure message="m">t</failure></testcase>'
+    for name, inside, seconds in (("one", cases, 10), ("two", bad, 5)):
+        suite = (
+            f'<testsuites><testsuite time="{seconds}" timestamp="2026-11-30T10:00:00">{inside}</testsuite></testsuites>'
+        )
+        (tmp_path / name).write_text(suite)
+    ran = field_cases.read_run([tmp_path / "one", tmp_path / "two"])
+    text = field_cases.run_table(ran)
+    assert "on 2026-11-30: **1 of 2 passed** in 15 s" in text
+    assert "| `faults/test_x.py::test_a` | passed | 2 |" in text
+    assert "| `faults/test_x.py::test_b[1]` | failure | 1 |" in text
