@@ -112,6 +112,7 @@ def read_run(paths: list[Path]) -> dict[str, object]:
     return {
         "date": max(suite.get("timestamp") or "" for suite in suites)[:10],
         "seconds": round(sum(float(suite.get("time") or 0) for suite in suites)),
+        "parts": len(suites),
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[2], 1),
         "tests": tests,
@@ -131,9 +132,10 @@ def run_table(ran: dict[str, object]) -> str:
     """The last whole run as markdown."""
     tests: list[tuple[str, str, float]] = ran["tests"]  # type: ignore[assignment]
     passed = sum(verdict == "passed" for _, verdict, _ in tests)
+    parts = f", run in {ran['parts']} parts beside each other" if ran["parts"] != 1 else ""
     lines = ["## The last whole run of the tier", ""]
     lines += [
-        f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s, on {ran['cores']}"
+        f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s{parts}, on {ran['cores']}"
         f" cores that had {ran['load']} processes to run (mean of its last 15 minutes).",
         "",
         *STANDS_IN.splitlines(),

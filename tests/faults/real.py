@@ -195,7 +195,7 @@ def bench(folder: Path, environment: Mapping[str, str] | None = None, **changes:
         server = start(chosen, host.model_folder(chosen), log, paths.ledger_dir())
         one = Bench(chosen, server, client, folder)
         try:
-            client.wait_ready()
+            client.wait_ready(chosen.limits.start_seconds)
             yield one
         finally:
             one.stop()
