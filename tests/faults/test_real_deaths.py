@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 import requests
-from faults.real import SAMPLE_SECONDS, Bench, bench, hard_kill
+from server.bench import SAMPLE_SECONDS, Bench, bench, hard_kill
 
 from perfgate.result import Outcome
 

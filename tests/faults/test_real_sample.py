@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from faults.real import SAMPLE_SECONDS, Bench, bench, hard_kill
+from server.bench import SAMPLE_SECONDS, Bench, bench, hard_kill
 
 from perfgate.result import Outcome
 

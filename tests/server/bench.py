@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-from server.kit import quick_recipe
 
 from perfgate import campaign, closing, fingerprint, gate, host, paths
 from perfgate import recipe as recipes
@@ -22,6 +21,7 @@ from perfgate.result import Outcome, PointResult, RunResult
 from perfgate.sampler import Sampler
 from perfgate.server import Server, ServerError, processes, start, stop
 from perfgate.workload.client import Client
+from server.kit import quick_recipe
 
 SAMPLE_SECONDS = 60
 """A sample here takes 2 to 10 s, on a machine with four times as much to do as it has cores too."""
