@@ -10,6 +10,10 @@ from perfgate import preflight, serverlog
 from perfgate.recipe import Recipe
 
 _FREE = re.compile(r"\bavailable_gpu_mem=(\d{1,7}(?:\.\d{1,6})?) GB")
+_GRAPHS = re.compile(
+    r"^\[[^\]]{19,80}?(?P<rank>(?: [A-Z]+\d+)*)\] Capture .{0,60}graph end\..{0,80}mem usage=(?P<used>\d{1,7}\.\d{1,6}) GB",
+    re.MULTILINE,
+)
 
 
 def read(info: Mapping[str, Any], log: str, recipe: Recipe) -> preflight.ServerFacts:
@@ -33,6 +37,7 @@ def read(info: Mapping[str, Any], log: str, recipe: Recipe) -> preflight.ServerF
         no_graphs_because=recipe.graphs_reason or "",
         graphs_expected=recipe.graphs_reason is None,
         free_bytes=free_bytes(log),
+        graph_bytes=graph_bytes(log),
         page_size=_whole(info.get("page_size")) or 1,
     )
 
@@ -60,6 +65,14 @@ def free_bytes(log: str) -> int | None:
     """GPU memory left once everything was allocated: the least of all ranks, in bytes."""
     found = [float(value) for value in _FREE.findall(log)]
     return int(min(found) * 2**30) if found else None
+
+
+def graph_bytes(log: str) -> int | None:
+    """GPU memory that the captured graphs took, all kinds of graphs together: the most of any rank, in bytes."""
+    by_rank: dict[str, float] = {}
+    for found in _GRAPHS.finditer(log):
+        by_rank[found["rank"]] = by_rank.get(found["rank"], 0.0) + float(found["used"])
+    return int(max(by_rank.values()) * 2**30) if by_rank else None
 
 
 def _logged(log: str) -> tuple[int, ...]:

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfgate import physics, preflight
+from perfgate import environment, physics, preflight
 from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
 
 
 @dataclass(frozen=True)
 class ServerFacts:
-    """What a started server says of itself. ``start_seconds`` is None where this run did not start it."""
+    """What a started server says of itself. ``start_seconds`` is None where this run did not start it, and ``environ``,
+    the environment that it was started in, too."""
 
     start_seconds: float | None = None
     owned: bool = True
+    environ: Mapping[str, str] | None = None
     capacity: preflight.ServerFacts = field(default_factory=preflight.ServerFacts)
 
 
 def all_checks(recipe: Recipe, facts: ServerFacts | None, points: Sequence[PointResult]) -> list[CheckResult]:
     """Every check of a run. Without a server there are no facts, and the checks that need them are MISSING."""
     if facts is None:
-        names = ["start-up time", "KV capacity", *(f"decode graphs C={p.concurrency}" for p in points)]
+        names = ["start-up time", "KV capacity", "graph memory", "environment"]
+        names += [f"decode graphs C={p.concurrency}" for p in points]
         found = [CheckResult(name=name, outcome=Outcome.MISSING, why="no server came up") for name in names]
     else:
-        found = [start_up(recipe, facts), kv_capacity(recipe, facts)]
+        found = [
+            start_up(recipe, facts),
+            kv_capacity(recipe, facts),
+            graph_memory(recipe, facts),
+            surroundings(recipe, facts),
+        ]
         found += [graph_coverage(recipe, facts, p.concurrency) for p in points]
     return found + physics.check(recipe, points)
 
@@ -61,6 +69,30 @@ def kv_capacity(recipe: Recipe, facts: ServerFacts) -> CheckResult:
     why = "" if good else f"{tokens} tokens, {bound} wanted; raise mem_fraction_static or max_total_tokens"
     outcome = Outcome.PASS if good else Outcome.REGRESSION
     return CheckResult(name="KV capacity", outcome=outcome, value=tokens, bound=bound, unit="tokens", why=why)
+
+
+def graph_memory(recipe: Recipe, facts: ServerFacts) -> CheckResult:
+    """GiB that the captured graphs took, against the recipe's bound: what they take, the KV pool lacks."""
+    name, bound = "graph memory", recipe.limits.max_graph_gib
+    used = facts.capacity.graph_bytes
+    if used is None:
+        why = recipe.graphs_reason or "the server's log does not say what its graphs took"
+        outcome = Outcome.MISSING if bound is not None and facts.owned else Outcome.PASS
+        return CheckResult(name=name, outcome=outcome, bound=bound, unit="GiB", why=why)
+    value = used / 2**30
+    good = bound is None or value <= bound
+    why = "" if good else f"{value:.2f} GiB, at most {bound:g} allowed (limits.max_graph_gib); capture fewer sizes"
+    outcome = Outcome.PASS if good else Outcome.REGRESSION
+    return CheckResult(name=name, outcome=outcome, value=round(value, 3), bound=bound, unit="GiB", why=why)
+
+
+def surroundings(recipe: Recipe, facts: ServerFacts) -> CheckResult:
+    """Whether the server's environment sends it past the kernels that the recipe is about, or slows it on purpose."""
+    name = "environment"
+    if facts.environ is None:
+        return CheckResult(name=name, outcome=Outcome.PASS, why="not visible on a server that this run did not start")
+    found = environment.spoilt(recipe, facts.environ)
+    return CheckResult(name=name, outcome=Outcome.INVALID if found else Outcome.PASS, why="; ".join(found))
 
 
 def graph_coverage(recipe: Recipe, facts: ServerFacts, concurrency: int) -> CheckResult:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from perfgate import serverlog, validity
@@ -36,6 +36,16 @@ def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> 
         if start.proof is not None:
             _sort(data, [*start.proof.check(measured(data, start.number), text), *start.replayed], None)
         _periodic(recipe, data, start, text)
+    for concurrency, point in data.points.items():
+        found = validity.compare(point.samples)
+        _sort(data, [replace(p, message=f"C={concurrency}: {p.message}") for p in found], [concurrency])
+
+
+def close_pairs(data: CampaignData, pairs: Mapping[int, Sequence[tuple[Sample, Sample]]]) -> None:
+    """The same for what only both sides of an A/B show together. ``data`` is the new side's."""
+    for concurrency, taken in pairs.items():
+        found = validity.compare_arms([old for old, _ in taken], [new for _, new in taken])
+        _sort(data, [replace(p, message=f"C={concurrency}: {p.message}") for p in found], [concurrency])
 
 
 def measured(data: CampaignData, start: int) -> list[Window]:
@@ -56,6 +66,12 @@ def _periodic(recipe: Recipe, data: CampaignData, start: StartRecord, text: str)
         log = serverlog.parse(text)
     except serverlog.ServerLogError:
         return  # an unreadable log is a problem of every sample already
+    if any(end < begin for begin, end in start.windows):
+        data.notes.append(
+            f"server start {start.number}: the machine's clock was set back during a client run, so strangers who come by "
+            "the clock could not be looked for"
+        )
+        return
     lengths = [recipe.workload.input_len, *recipe.warmup.prompt_lengths]
     beat = validity.stray_beat(log, [Span(*w) for w in start.windows], lengths)
     if beat is None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from perfgate import redact
+from perfgate import backends, environment, redact
 
 PACKAGES = (
     "sglang",
@@ -67,8 +67,18 @@ CAPACITY = frozenset(
 incomparable: a limit that cuts into C=64 has to show as a failure there, and leave C=1 comparable."""
 
 
-def collect(info: Mapping[str, Any], gpus: list[dict[str, Any]] | None = None) -> dict[str, Any]:
-    """The fingerprint of a server that runs on this host: ``hardware``, ``software``, ``server`` (no secrets, no paths)."""
+def collect(
+    info: Mapping[str, Any],
+    gpus: list[dict[str, Any]] | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    start_log: str = "",
+) -> dict[str, Any]:
+    """The fingerprint of a server that runs on this host: ``hardware``, ``software``, ``server`` (no secrets, no paths).
+
+    With ``environ``, the environment that it was started in, and ``start_log`` also ``environment`` and ``backends``:
+    what it was told past its arguments, and what it chose by itself.
+    """
     hardware: dict[str, Any] = {
         "cpu": cpu_model(),
         "cpus": psutil.cpu_count() or 0,
@@ -87,7 +97,9 @@ def collect(info: Mapping[str, Any], gpus: list[dict[str, Any]] | None = None) -
             continue
     if info.get("version"):
         software["sglang"] = str(info["version"])
-    return {"hardware": hardware, "software": software, "server": server_arguments(info)}
+    found = {"hardware": hardware, "software": software, "server": server_arguments(info)}
+    chosen = {"environment": environment.relevant(environ or {}), "backends": backends.chosen(start_log)}
+    return found | {name: value for name, value in chosen.items() if value}
 
 
 def server_arguments(info: Mapping[str, Any]) -> dict[str, Any]:

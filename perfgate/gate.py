@@ -220,9 +220,28 @@ def assemble(
         points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
         checks=made,
-        notes=[redact_text(note) for note in (*data.notes, *notes)],
+        notes=[redact_text(note) for note in (*data.notes, *notes, *graphs_grew(yardstick.file, facts))],
         extra={**extras(points, data, yardstick, facts), **(extra or {})},
     )
+
+
+GRAPHS_GREW = (1.1, 0.1)
+"""Graphs that take a tenth and 0.1 GiB more than the baseline's are worth a word: SGLang logs whole 10 MiB."""
+
+
+def graphs_grew(file: BaselineFile | None, facts: checks.ServerFacts | None) -> list[str]:
+    """A note where the captured graphs take more memory than when the baseline was recorded: what they take is no longer
+    there for KV, and on a smaller card for the start itself."""
+    now = facts.capacity.graph_bytes if facts is not None else None
+    if file is None or now is None:
+        return []
+    stored = [p.provenance.graph_gib for c in file.concurrencies if (p := file.stored_point(c)) is not None]
+    before = max((gib for gib in stored if gib is not None), default=None)
+    factor, least = GRAPHS_GREW
+    gib = now / 2**30
+    if before is None or gib <= factor * before or gib <= before + least:
+        return []
+    return [f"graph memory: {gib:.2f} GiB of captured graphs, {before:.2f} GiB when the baseline was recorded"]
 
 
 def never_asked(point: PointResult, prediction: preflight.Prediction) -> PointResult:
@@ -337,6 +356,9 @@ def _row(index: int, taken: Taken) -> SampleRow:
         ttft_ms=sample.median_ttft_ms if sample else None,
         accept_length=sample.accept_length if sample else None,
         clock_mhz=min(sample.clocks_mhz) if sample and sample.clocks_mhz else None,
+        clock_low_mhz=min(sample.lowest_clocks_mhz) if sample and sample.lowest_clocks_mhz else None,
+        clock_readings=sample.clock_readings if sample else None,
+        clock_drift=sample.clock_drift if sample else None,
         throttle=list(sample.throttle_reasons) if sample else [],
         counted=taken.counts,
         problems=[redact_text(text) for text in problems],

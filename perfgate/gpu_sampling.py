@@ -23,6 +23,8 @@ THROTTLE_REASONS = {
 """Bits of NVML's clocks event reasons that slow a busy GPU down. Idle, application clocks and display do not count."""
 
 BUSY_PERCENT = 10
+EDGE = 10
+"""Busy readings at each end that show where a clock began and where it ended (fewer in a short sample: a quarter)."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,9 @@ class GpuWindow:
     busy_readings: int
     median_sm_mhz: int | None
     lowest_sm_mhz: int | None
+    drift: float | None
+    """Median clock of the last busy readings over that of the first, less 1: -0.15 where it fell by 15 %. None with fewer
+    than 8 busy readings."""
     median_power_w: float
     hottest_c: int
     throttled: tuple[tuple[str, float], ...]
@@ -68,12 +73,20 @@ def summarise(readings: Sequence[Reading]) -> tuple[GpuWindow, ...]:
                 len(busy),
                 round(statistics.median(clocks)) if clocks else None,
                 min(clocks) if clocks else None,
+                _drift(clocks),
                 statistics.median(r.power_w for r in own),
                 max(r.temperature_c for r in own),
                 tuple((name, count / len(busy)) for name, count in shares.items() if count),
             )
         )
     return tuple(rows)
+
+
+def _drift(clocks: Sequence[int]) -> float | None:
+    edge = min(EDGE, len(clocks) // 4)
+    if edge < 2:
+        return None
+    return statistics.median(clocks[-edge:]) / statistics.median(clocks[:edge]) - 1
 
 
 def throttle_reasons(windows: Sequence[GpuWindow], share: float = 0.1) -> tuple[str, ...]:

@@ -16,13 +16,18 @@ PERIOD_SECONDS = 1.0
 
 @dataclass(frozen=True)
 class Seen:
-    """One sample's GPUs. ``clocks_mhz`` is each GPU's median while it was busy; ``strangers`` are words for each pid."""
+    """One sample's GPUs. ``clocks_mhz`` is each GPU's median while it was busy, ``lowest_clocks_mhz`` its least;
+    ``clock_readings`` counts the busy readings of the GPU that has fewest, ``clock_drift`` is the change from the first to
+    the last of them where it is largest; ``strangers`` are words for each pid."""
 
     clocks_mhz: tuple[int, ...] = ()
     throttle_reasons: tuple[str, ...] = ()
     foreign_pids: tuple[int, ...] = ()
     strangers: tuple[str, ...] = ()
     failure: str | None = None
+    lowest_clocks_mhz: tuple[int, ...] = ()
+    clock_readings: int | None = None
+    clock_drift: float | None = None
 
 
 class Watch:
@@ -57,7 +62,15 @@ class Watch:
         except GpuError as error:
             return Seen(foreign_pids=pids, strangers=words, failure=str(error))
         clocks = tuple(w.median_sm_mhz for w in windows if w.median_sm_mhz is not None)
-        return Seen(clocks, throttle_reasons(windows), pids, words)
+        return Seen(
+            clocks,
+            throttle_reasons(windows),
+            pids,
+            words,
+            lowest_clocks_mhz=tuple(w.lowest_sm_mhz for w in windows if w.lowest_sm_mhz is not None),
+            clock_readings=min(w.busy_readings for w in windows),
+            clock_drift=max((w.drift for w in windows if w.drift is not None), key=abs, default=None),
+        )
 
     def _look_until_stopped(self) -> None:
         while True:

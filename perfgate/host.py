@@ -17,11 +17,11 @@ from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
 from perfgate.server import Server, ServerError, attach, command, start, stop
+from perfgate.server.command import environment
+from perfgate.server.lifecycle import START_LOG_BYTES
 from perfgate.server.logfile import LogFile
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client
-
-START_LOG_BYTES = 4 * 2**20
 
 
 class LocalHost:
@@ -151,9 +151,16 @@ def model_folder(recipe: Recipe) -> Path:
 def server_facts(server: Server, recipe: Recipe) -> ServerFacts:
     """What a ready server and the log of its start say of capacity and graphs."""
     capacity_facts = capacity.read(server.info, start_log(server), recipe)
-    return ServerFacts(start_seconds=server.start_seconds, owned=server.owned, capacity=capacity_facts)
+    return ServerFacts(
+        start_seconds=server.start_seconds,
+        owned=server.owned,
+        environ=environment(recipe, os.environ, "") if server.owned else None,
+        capacity=capacity_facts,
+    )
 
 
 def start_log(server: Server) -> str:
     """The first part of a server's log, where it states its sizes; empty for a server without one."""
-    return LogFile(server.log).head(START_LOG_BYTES) if server.log is not None else ""
+    if server.start_log or server.log is None:
+        return server.start_log
+    return LogFile(server.log).head(START_LOG_BYTES)

@@ -30,8 +30,8 @@ class ServerFacts:
     """What a ready server says about itself (``max_total_num_tokens=…`` line, capture lines, ``/server_info``).
 
     Tokens are counts, ``free_bytes`` GPU memory left after start. ``graph_batch_sizes`` are the captured decode batch
-    sizes; None with the reason in ``no_graphs_because`` where none were captured or none are known. A field is None
-    where the server did not say, which is reported and not taken for unlimited.
+    sizes; None with the reason in ``no_graphs_because`` where none were captured or none are known. ``graph_bytes`` is
+    what capturing them took. A field is None where the server did not say, which is reported and not taken for unlimited.
     """
 
     max_total_tokens: int | None = None
@@ -41,6 +41,7 @@ class ServerFacts:
     no_graphs_because: str = ""
     graphs_expected: bool = True
     free_bytes: int | None = None
+    graph_bytes: int | None = None
     page_size: int = 1
 
 
@@ -115,7 +116,11 @@ def _graphs(facts: ServerFacts, plan: Plan) -> Finding:
         return Finding(Limit.GRAPHS, False, asked, 0, why, "--disable-cuda-graph must not be set; see the reason")
     largest = max(facts.graph_batch_sizes)
     if asked <= largest:
-        return Finding(Limit.GRAPHS, True, asked, largest, f"within the largest captured decode graph, {largest}")
+        fit = min(size for size in facts.graph_batch_sizes if size >= asked)
+        padded = f", padded by {fit - asked} rows to the graph of {fit}" if fit > asked else ""
+        return Finding(
+            Limit.GRAPHS, True, asked, largest, f"within the largest captured decode graph, {largest}{padded}"
+        )
     why = f"C={asked} is above the largest captured decode graph, {largest}: decode falls back to eager"
     setting = (
         f"--cuda-graph-max-bs (--cuda-graph-max-bs-decode) at least {asked}, and a lower --mem-fraction-static for it"

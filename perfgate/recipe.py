@@ -145,6 +145,7 @@ class Limits(_Table):
     max_restarts: int = Field(default=1, ge=0, description="fresh servers after one died in the middle of a run")
     max_startup_seconds: float | None = Field(default=None, gt=0, description="fails the start-up check when exceeded")
     min_kv_tokens: int | None = Field(default=None, ge=1)
+    max_graph_gib: float | None = Field(default=None, gt=0, description="fails the graph memory check when exceeded")
 
 
 class Bounds(_Table):

@@ -62,6 +62,9 @@ class SampleRow(_Row):
     ttft_ms: float | None = None
     accept_length: float | None = None
     clock_mhz: int | None = None
+    clock_low_mhz: int | None = None
+    clock_readings: int | None = None
+    clock_drift: float | None = None
     throttle: list[str] = Field(default_factory=list)
     counted: bool
     problems: list[str] = Field(default_factory=list)

@@ -21,6 +21,9 @@ from perfgate.workload import Plan, Sample, SampleError, client, read_sample
 
 Show = Callable[[str], None]
 
+STEP_SECONDS = 1.0
+"""Wall clock and steady clock may differ by so much over a sample: NTP slews by 0.5 ms a second, and sets what is more."""
+
 
 @dataclass(frozen=True)
 class Failure:
@@ -71,6 +74,7 @@ class Sampler:
         self.windows = windows if windows is not None else []
         self.recipe, self.server, self.client, self.start = recipe, server, runner, start
         self._tokenizer, self._folder, self._count = tokenizer, folder, 0
+        self._stepped = 0.0
         self.log = LogFile(server.log) if server.log is not None else None
 
     def take(self, plan: Plan, seed: int, show: Show) -> Taken:
@@ -89,7 +93,7 @@ class Sampler:
         except http.ServerHttpError as error:
             return Taken(plan, None, failure=self._failure(str(error), None, ""))
         arguments = client.argv(plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result)
-        began = time.time()
+        began, steady = time.time(), time.monotonic()
         try:
             with watching(self._watch()) as watch:
                 run = self.client.run(
@@ -99,6 +103,7 @@ class Sampler:
             return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
         finally:
             self.windows.append((began, time.time()))
+        self._stepped = time.time() - began - (time.monotonic() - steady)
         if not self.server.alive() or run.timed_out:
             if run.timed_out:
                 self._wait_for_reason(show)
@@ -131,6 +136,9 @@ class Sampler:
             server_start=self.start,
             client_cpu_share=run.cpu_seconds / run.seconds if run.seconds > 0 else None,
             clocks_mhz=seen.clocks_mhz if seen else (),
+            lowest_clocks_mhz=seen.lowest_clocks_mhz if seen else (),
+            clock_readings=seen.clock_readings if seen else None,
+            clock_drift=seen.clock_drift if seen else None,
             throttle_reasons=seen.throttle_reasons if seen else (),
             foreign_pids=seen.foreign_pids if seen else (),
         )
@@ -152,6 +160,11 @@ class Sampler:
         found = jit_files.check(self.recipe.server.jit_caches, run.started_at)
         if self._proof is not None:
             found += self._proof.check([(run.started_at, run.ended_at)])
+        if abs(self._stepped) > STEP_SECONDS:
+            message = (
+                f"the machine's clock was set by {self._stepped:+.1f} s during the sample: its log lines have no times"
+            )
+            found.append(validity.Problem(validity.ProblemKind.CLOCK_STEPPED, message))
         if seen is not None and seen.failure is not None:
             found.append(validity.Problem(validity.ProblemKind.UNWATCHED, seen.failure))
         return found
@@ -177,7 +190,9 @@ class Sampler:
         ended = self.server.exit_code() if lost else DEADLINE_CODE if hung else code
         # A server that is gone is judged by its own log and exit code: a client that lost its connection is the cascade,
         # and an exit code beside a client's output would be read as the client's.
-        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else output)
+        # An exit code without a client's output would be read as the server's, so a client that was silent is given a word.
+        said = output or ("(the client printed nothing)" if code is not None else "")
+        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else said)
         cause = found.cause.name
         if cause in ("NONE", "UNKNOWN"):
             cause = "HANG_NO_PROGRESS" if hung else "SERVER_DIED" if lost else "CLIENT_FAILED"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,12 +15,13 @@ from filelock import FileLock, Timeout
 from perfgate import ab, baseline, campaign, closing, fingerprint, gate, paths, report
 from perfgate.environments import Environments
 from perfgate.gpu_guard import GpuGuard
-from perfgate.host import LocalHost
+from perfgate.host import LocalHost, start_log
 from perfgate.options import Options
 from perfgate.result import Outcome, RunResult
 from perfgate.revision import RevisionError
 from perfgate.sampler import Show
 from perfgate.server import ServerError
+from perfgate.server.command import environment
 from perfgate.server.processes import end_leftovers
 from perfgate.server.shared import SharedServer
 from perfgate.verdict import Verdict, judge_ab
@@ -64,9 +66,39 @@ def run(options: Options, shared_folder: Path, show: Show) -> RunResult:
             else:
                 one = _Single(options, shared_folder, client, show, gpus)
             done = one.run()
-    report.save(done, options.report)
+    save(done, options.report)
     if one.interrupted is not None:
         raise one.interrupted
+    if options.record and isinstance(one, _Single):
+        done = _recorded(done, one, options)
+    return done
+
+
+def save(done: RunResult, folder: Path) -> None:
+    """Write the report's files. Raises ServerError naming the folder where that cannot be: a run whose result nobody can
+    read has none."""
+    try:
+        report.save(done, folder)
+    except OSError as error:
+        raise ServerError(
+            f"{folder}: the results cannot be written ({error.strerror or error}); the verdict was {done.outcome}: "
+            f"{done.why}. Free some space or give another --report folder, then run again"
+        ) from error
+
+
+def _recorded(done: RunResult, one: _Single, options: Options) -> RunResult:
+    """Record only once the results are on disk, so that a baseline that cannot be written costs no measurement.
+
+    Raises BaselineError; the results then say that nothing was recorded.
+    """
+    try:
+        done = _record(done, one.data, one.yardstick(), options)
+    except baseline.BaselineError as error:
+        told = done.model_copy(update={"notes": [*done.notes, f"nothing was recorded: {error}"]})
+        with contextlib.suppress(ServerError):  # what was saved before stands, and this error is the one to tell
+            save(told, options.report)
+        raise
+    save(done, options.report)
     return done
 
 
@@ -130,8 +162,15 @@ class _Run:
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
         if self._yardstick is None or not self._yardstick.fingerprint.get("server"):
-            info = self.host.server.info if self.host.server is not None else {}
-            machine = fingerprint.collect(info, self.gpus.describe())
+            server = self.host.server
+            machine = fingerprint.collect(
+                server.info if server is not None else {},
+                self.gpus.describe(),
+                environ=environment(self.options.recipe, os.environ, "")
+                if server is not None and server.owned
+                else None,
+                start_log=start_log(server) if server is not None else "",
+            )
             self._yardstick = gate.Yardstick(
                 recipe=self.options.recipe,
                 file=load_baseline(self.options, machine),
@@ -154,7 +193,8 @@ class _Run:
     def guarded(self, data: campaign.CampaignData | ab.AbData, measure: Callable[[], None]) -> None:
         """Measure; whatever ends it early, before its first step too, leaves every open point with a reason."""
         try:
-            self.client.wait_ready()
+            # Importing the client is part of what comes before the first sample, as the server's start is: one deadline for both.
+            self.client.wait_ready(self.options.recipe.limits.start_seconds)
             measure()
         except KeyboardInterrupt as stop:
             self.interrupted = stop
@@ -177,9 +217,12 @@ class _Run:
 class _Single(_Run):
     """One server against its baseline."""
 
+    def __init__(self, options: Options, shared_folder: Path, client: Client, show: Show, gpus: GpuGuard) -> None:
+        super().__init__(options, shared_folder, client, show, gpus)
+        self.data = campaign.new(options.recipe, self.order)
+
     def run(self) -> RunResult:
-        options = self.options
-        data = campaign.new(options.recipe, self.order)
+        options, data = self.options, self.data
         try:
             self.guarded(
                 data,
@@ -192,7 +235,7 @@ class _Single(_Run):
         closing.close(options.recipe, data, self.host.starts)
         data.notes += self.host.notes
         yardstick = self.yardstick()
-        done = gate.result(
+        return gate.result(
             data,
             yardstick,
             facts,
@@ -203,7 +246,6 @@ class _Single(_Run):
             command=options.command,
             commit=self.commit,
         )
-        return _record(done, data, yardstick, options) if options.record and self.interrupted is None else done
 
     def _enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
         return self.yardstick().enough(concurrency, samples)
@@ -251,6 +293,7 @@ class _Compare(_Run):
             self.release(self.shared)
         closing.close(options.recipe, data.new, self.host.starts)
         closing.close(self.against, data.old, self._old_host.starts)
+        closing.close_pairs(data.new, data.pairs)
         for concurrency, point in data.old.points.items():
             if point.condemned:  # a pair needs both of its sides
                 data.new.condemn(point.condemned, [concurrency])
@@ -323,6 +366,7 @@ def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardst
         commit=done.commit,
         sglang_version=str(yardstick.fingerprint["software"].get("sglang", "")) or None,
         server_arguments=yardstick.fingerprint["server"],
+        graph_gib=next((c.value for c in done.checks if c.name == "graph memory"), None),
     )
     kinds = {"new": written.new, "tightened": written.tightened, "loosened": written.loosened}
     said = "; ".join(f"{kind} {', '.join(f'C={c}' for c in points)}" for kind, points in kinds.items() if points)

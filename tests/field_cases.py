@@ -1,6 +1,8 @@
 """The field's faults and the tests that cover them: ``python tests/field_cases.py [--write docs/faults.md]``.
 
-Exits with 1 when a row has no test or a test names a row that does not exist, and says which.
+Exits with 1 when a row has no test or a test names a row that does not exist, and says which. ``--ran FILE`` takes in the
+JUnit file of a whole run of the tier (``pytest -m faults --junit-xml FILE``), whose dated result then stands in the
+document until the next; it is kept in ``field_cases_ran.json``.
 """
 
 from __future__ import annotations
@@ -8,8 +10,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import json
+import os
 import sys
 import tomllib
+import xml.etree.ElementTree as ET
 from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +22,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+RAN = HERE / "field_cases_ran.json"
 TITLES = {
     "C": "Crashes, hangs, failed starts",
     "B": "Traps of the benchmark client",
@@ -94,17 +100,71 @@ def table(wanted: list[Row], tests: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
+def read_run(paths: list[Path]) -> dict[str, object]:
+    """The result of a run of pytest from its JUnit files (one, or one for each part that was run by itself): date, machine,
+    and for each test what came of it and in how many seconds."""
+    suites = [suite for path in paths for suite in ET.parse(path).getroot().iter("testsuite")]
+    tests = []
+    for case in (case for suite in suites for case in suite.iter("testcase")):
+        if not case.get("name"):  # what was under way when the run was stopped
+            continue
+        verdict = next((kind for kind in ("failure", "error", "skipped") if case.find(kind) is not None), "passed")
+        module = (case.get("classname") or "").replace("tests.", "", 1).replace(".", "/")
+        tests.append([f"{module}.py::{case.get('name')}", verdict, round(float(case.get("time") or 0), 1)])
+    return {
+        "date": max(suite.get("timestamp") or "" for suite in suites)[:10],
+        "seconds": round(sum(float(suite.get("time") or 0) for suite in suites)),
+        "parts": len(suites),
+        "cores": os.cpu_count(),
+        "load": round(os.getloadavg()[2], 1),
+        "tests": tests,
+    }
+
+
+STANDS_IN = """\
+Faults are made, not mocked: signals to the processes of a real CPU server, `RLIMIT_AS` on its scheduler, a listener on its
+port, a stranger's requests, its log cut or moved, SIGINT to the gate. Two things a test may not do to a machine that others
+use. Its clock is not set: `time.time` of the server, the client and the gate is, by the same hour, and the steady clocks stay
+right (`tests/faults/shims`). Its disk is not filled: the kernel is told to let no file of the gate grow further
+(`RLIMIT_FSIZE`), and a run is held at the moment of writing by an `fsync` that waits.
+"""
+
+
+def run_table(ran: dict[str, object]) -> str:
+    """The last whole run as markdown."""
+    tests: list[tuple[str, str, float]] = ran["tests"]  # type: ignore[assignment]
+    passed = sum(verdict == "passed" for _, verdict, _ in tests)
+    parts = f", run in {ran['parts']} parts beside each other" if ran["parts"] != 1 else ""
+    lines = ["## The last whole run of the tier", ""]
+    lines += [
+        f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s{parts}, on {ran['cores']}"
+        f" cores that had {ran['load']} processes to run (mean of its last 15 minutes).",
+        "",
+        *STANDS_IN.splitlines(),
+        "",
+        "| test | result | seconds |",
+        "|---|---|---|",
+    ]
+    lines += [f"| `{name}` | {verdict} | {seconds:g} |" for name, verdict, seconds in tests]
+    return "\n".join(lines) + "\n"
+
+
 def main(argv: list[str] | None = None) -> int:
     """Prints or writes the table. Returns 1 when the coverage has a fault."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
+    parser.add_argument("--ran", type=Path, nargs="+", help="the JUnit files of a whole run of the tier, to be kept")
     parser.add_argument("--rows", default="C,B,X,R,N,K", help="groups or ids, by comma (default: all)")
     parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
     options = parser.parse_args(argv)
     chosen = options.rows.split(",")
     wanted = [row for row in rows() if row.id in chosen or row.id[0] in chosen]
     tests = tests_by_row(options.arguments or [str(HERE)])
+    if options.ran:
+        RAN.write_text(json.dumps(read_run(options.ran), indent=1) + "\n", encoding="utf-8")
     text = table(wanted, tests)
+    if RAN.is_file():
+        text += "\n" + run_table(json.loads(RAN.read_text(encoding="utf-8")))
     if options.write:
         options.write.parent.mkdir(parents=True, exist_ok=True)
         options.write.write_text(text, encoding="utf-8")

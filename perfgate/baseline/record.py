@@ -52,6 +52,7 @@ def record(
     commit: str | None = None,
     sglang_version: str | None = None,
     server_arguments: Mapping[str, Any] | None = None,
+    graph_gib: float | None = None,
 ) -> Recorded:
     """Record valid samples of some points into ``path``; its other points stay as they are.
 
@@ -74,6 +75,7 @@ def record(
         sglang_version=sglang_version,
         server_arguments=dict(server_arguments or {}),
         fingerprint=dict(fingerprint),
+        graph_gib=graph_gib or None,
     )
     stored = dict(old.points) if old is not None else {}
     done: dict[str, list[int]] = {"new": [], "tightened": [], "loosened": []}

@@ -61,7 +61,8 @@ class StoredMetrics(_Part):
 
 
 class Provenance(_Part):
-    """Where, with what and why a point was recorded. ``recorded_at`` is an ISO 8601 date or time."""
+    """Where, with what and why a point was recorded. ``recorded_at`` is an ISO 8601 date or time; ``graph_gib`` is what
+    the captured graphs took, in GiB, where there were any."""
 
     recorded_at: str
     commit: str | None = None
@@ -69,6 +70,7 @@ class Provenance(_Part):
     sglang_version: str | None = None
     server_arguments: dict[str, Any] = Field(default_factory=dict)
     fingerprint: dict[str, Any] = Field(default_factory=dict)
+    graph_gib: Positive | None = None
 
 
 class Replaced(_Part):

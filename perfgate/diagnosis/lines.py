@@ -24,14 +24,20 @@ MAX_SEARCHED = 20_000
 """Characters of one line that are searched: it bounds the work on a line without end, and no message starts later."""
 
 
-def segments(text: str) -> Iterator[str]:
-    """Yield each line; a carriage return ends one too, as in progress bars. At most a chunk is held at a time."""
+def chunks(text: str) -> Iterator[str]:
+    """Yield stretches of whole lines, CHUNK characters and the rest of the last line each."""
     start, size = 0, len(text)
     while start < size:
         end = text.find("\n", start + CHUNK)
         end = size if end < 0 else end + 1
-        yield from text[start:end].splitlines()
+        yield text[start:end]
         start = end
+
+
+def segments(text: str) -> Iterator[str]:
+    """Yield each line; a carriage return ends one too, as in progress bars. At most a chunk is held at a time."""
+    for chunk in chunks(text):
+        yield from chunk.splitlines()
 
 
 def split_prefix(line: str) -> tuple[str | None, str | None, str]:

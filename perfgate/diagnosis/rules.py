@@ -223,8 +223,45 @@ def _any_of(words: list[str]) -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(first)}(?:{'|'.join(rest)})" for first, rest in groups.items()))
 
 
-WORTH_A_LOOK = _any_of([*_FACTS, *(text for rule in RULES for text in _LITERALS[rule.name])])
+_WORDS = tuple(dict.fromkeys([*_FACTS, *(text for rule in RULES for text in _LITERALS[rule.name])]))
+FEW = 12
+"""Plain searches that cost less than one of the pattern for all of them."""
+
+
+class Look:
+    """Which lines of one stretch of a log are worth a look, and which rules may fit them: told by what the stretch holds.
+
+    Without a stretch all of them are looked for. Searching a megabyte for a text costs far less than searching ten
+    thousand lines for it, and most stretches hold few.
+    """
+
+    def __init__(self, chunk: str | None = None) -> None:
+        held = set(_WORDS if chunk is None else filter(chunk.__contains__, _WORDS))
+        self._words = tuple(word for word in _WORDS if word in held)
+        self._rules = tuple(
+            (rule, tuple(text for text in _LITERALS[rule.name] if text in held))
+            for rule in RULES
+            if not held.isdisjoint(_LITERALS[rule.name])
+        )
+
+    def worth(self, line: str) -> bool:
+        """Whether a rule or a fact could be read from the line."""
+        if len(self._words) > FEW:
+            return WORTH_A_LOOK.search(line) is not None
+        return next(filter(line.__contains__, self._words), None) is not None
+
+    def first(self, body: str) -> tuple[Rule, int] | None:
+        """The first rule that fits, and where in the body its text starts."""
+        for rule, literals in self._rules:
+            if next(filter(body.__contains__, literals), None) and (found := rule.pattern.search(body)):
+                return rule, found.start()
+        return None
+
+
+WORTH_A_LOOK = _any_of(list(_WORDS))
 """Found in every line that a rule or a fact could be read from."""
+
+LOOK = Look()
 
 ADVICE_TEXT = re.compile(
     r"^\s*(?:\d+\. |Possible (?:solutions|suggestions)|Open an issue on GitHub|\(?Not recommended)|if it is an"

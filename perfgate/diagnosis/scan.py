@@ -7,11 +7,14 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 
 from perfgate.diagnosis.facts import Facts
-from perfgate.diagnosis.lines import MAX_SEARCHED, quote, segments, split_prefix
-from perfgate.diagnosis.rules import ADVICE_TEXT, ECHO_TEXT, HANDLED, RULES, WORTH_A_LOOK, Rule, Strength
+from perfgate.diagnosis.lines import MAX_SEARCHED, chunks, quote, split_prefix
+from perfgate.diagnosis.rules import ADVICE_TEXT, ECHO_TEXT, HANDLED, LOOK, Look, Rule, Strength
 
 MAX_HITS = 40
 """Messages kept of one kind: the first ones decide, and 64 ranks repeat the same line."""
+
+MANY = 1000
+"""Lines of one stretch that are neither batches nor accesses, from which on the stretch is searched as a whole."""
 
 MAX_MESSAGE = 30
 """Lines that one exception's message takes at most."""
@@ -106,12 +109,27 @@ class Scanner:
         self._stamped = 0
         self._first_stamped = self._last_stamped = ""
         self._batch_line = self._prefill_line = ""
+        self._chunk, self._others, self._look_at = "", 0, LOOK
         self._tail: deque[tuple[int, str]] = deque(maxlen=5)
 
     def read(self, log: str) -> Scan:
         """Read the whole text and return what was found."""
         number = 0
-        for number, line in enumerate(segments(log), 1):
+        for chunk in chunks(log):
+            self._chunk, self._others, self._look_at = chunk, 0, LOOK
+            number = self._lines(number, chunk)
+        scan = self.scan
+        scan.lines = number
+        scan.tail = tuple((at, quote(line)) for at, line in self._tail if line.strip())
+        scan.first_stamp = split_prefix(self._first_stamped)[0]
+        scan.last_stamp = split_prefix(self._last_stamped)[0]
+        scan.last_batch_stamp = split_prefix(self._batch_line)[0]
+        scan.prefill = self._prefill_line[:500]
+        return scan
+
+    def _lines(self, number: int, chunk: str) -> int:
+        """Read one stretch, whose first line follows line ``number``; the number of its last line."""
+        for number, line in enumerate(chunk.splitlines(), number + 1):  # noqa: B020
             if line[:1] in ("[", "(") and (end := line.find("] ", 20, 200)) > 0:
                 self._last_stamped, self._stamped = line, number
                 if not self._first_stamped:
@@ -128,21 +146,17 @@ class Scanner:
                 self._frame(line)
                 continue
             self._line(number, line)
-        scan = self.scan
-        scan.lines = number
-        scan.tail = tuple((at, quote(line)) for at, line in self._tail if line.strip())
-        scan.first_stamp = split_prefix(self._first_stamped)[0]
-        scan.last_stamp = split_prefix(self._last_stamped)[0]
-        scan.last_batch_stamp = split_prefix(self._batch_line)[0]
-        scan.prefill = self._prefill_line[:500]
-        return scan
+        return number
 
     def _line(self, number: int, line: str) -> None:
         line = line[:MAX_SEARCHED]
         self._tail.append((number, line))
         if self._in_frames or line.startswith(_TRACEBACK_WORDS):
             self._traceback(number, line)
-        if WORTH_A_LOOK.search(line):
+        self._others += 1
+        if self._others == MANY:  # worth knowing once which texts there are at all to look for
+            self._look_at = Look(self._chunk)
+        if self._look_at.worth(line):
             self._look(number, line)
 
     def _traceback(self, number: int, line: str) -> None:
@@ -168,11 +182,9 @@ class Scanner:
         if "available" in body and "evictable" in body:
             _keep(scan.pool_lines, number, line)
         owner = "log"
-        for rule in RULES:
-            if match := rule.pattern.search(body):
-                self._hit(rule, match.start(), number, line, body, stamp, rank)
-                owner = rule.name
-                break
+        if fits := self._look_at.first(body):
+            self._hit(*fits, number, line, body, stamp, rank)
+            owner = fits[0].name
         if "Traceback (most recent call last)" in body and not line.startswith("Traceback"):
             self._start(number, line, rank, owner)
 

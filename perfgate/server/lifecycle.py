@@ -22,8 +22,13 @@ from perfgate.validity import Problem
 
 READY_LINE = b"The server is fired up and ready to roll!"
 PLUGIN_FAILURES = (b"Failed to load plugin", b"Failed to execute general plugin", b"Failed to apply hooks")
+BIND_FAILURE = b"error while attempting to bind on address"
+"""uvicorn's line where somebody took the port during the start. SGLang 0.5.15 does not end after it: it would be waited for
+until the deadline."""
 HIGHEST_PORT = 55_535
 """SGLang listens for gRPC 10,000 above its port and ends where that is no port (srt/server_args.py)."""
+
+START_LOG_BYTES = 4 * 2**20
 
 MIN_FREE_BYTES = 256 * 1024 * 1024
 
@@ -62,6 +67,8 @@ class Server:
     log: Path | None = None
     entry: processes.Entry | None = None
     start_seconds: float | None = None
+    start_log: str = field(default="", repr=False)
+    """What it said until it was ready, kept here: the file can be cut or rotated while it runs. Empty where not known."""
     process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
     @property
@@ -108,7 +115,9 @@ def start(
     argv = command.argv(recipe, model, port, served_name)
     env = command.environment(recipe, os.environ, server_id) | dict(extra_env or {})
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("wb") as sink:
+    log.unlink(missing_ok=True)
+    # Appending: after somebody has cut the file, the server goes on at its new end and not behind a hole.
+    with log.open("ab") as sink:
         process = subprocess.Popen(
             argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, start_new_session=True
         )
@@ -134,6 +143,7 @@ def start(
             log=log,
             entry=entry,
             start_seconds=seconds,
+            start_log=_start_of(log),
             process=process,
         )
         server.info = _identity(recipe, server)
@@ -233,6 +243,8 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path, limit: float, progr
         for failure in PLUGIN_FAILURES:
             if failure in seen:
                 raise ServerError(f"a plug-in failed and the server would run unpatched: {_line(seen, failure)}", log)
+        if BIND_FAILURE in seen:
+            raise ServerError(f"somebody took the port while the server started: {_line(seen, BIND_FAILURE)}", log)
         if READY_LINE in seen:
             return
         if (code := process.poll()) is not None:
@@ -260,6 +272,11 @@ def _identity(recipe: Recipe, server: Server) -> dict[str, Any]:
     if wrong := command.disagreements(recipe, info, server.served_name):
         raise ServerError("the server is not what the recipe describes: " + "; ".join(wrong), server.log)
     return info
+
+
+def _start_of(log: Path) -> str:
+    with log.open("rb") as source:
+        return source.read(START_LOG_BYTES).decode(errors="replace")
 
 
 class _Tail:

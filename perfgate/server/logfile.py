@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 _MAX_SLICE = 64 * 1024 * 1024
+_FENCE = 256
+"""Bytes before a mark that are remembered: enough for a whole line with its time."""
 _RATE = re.compile(r"Decode batch.*?gen throughput \(token/s\): ([0-9.]+)")
 
 
@@ -16,15 +18,25 @@ class LogFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._identity = self._stat()[0]
+        self._fences: dict[int, bytes] = {}
 
     def mark(self) -> int:
         """The current end of the log, in bytes."""
-        return self._stat()[1]
+        size = self._stat()[1]
+        self._fences[size] = self._bytes(max(0, size - _FENCE), min(size, _FENCE))
+        return size
 
     def lost(self, mark: int) -> bool:
-        """Whether the part before ``mark`` is no longer there: the file shrank or is another one now."""
+        """Whether the log was cut or replaced since ``mark``: it is another file, it shrank, what stood before the mark
+        stands there no longer (a cut file that has grown past it again), or a hole gapes behind it (a writer that goes on
+        at its old offset leaves zero bytes, which no log line has)."""
         identity, size = self._stat()
-        return size < mark or identity != self._identity
+        if identity != self._identity or size < mark:
+            return True
+        fence = self._fences.get(mark)
+        if fence is not None and self._bytes(mark - len(fence), len(fence)) != fence:
+            return True
+        return b"\0" in self._bytes(mark, _MAX_SLICE)
 
     def since(self, mark: int) -> str:
         """Text from ``mark`` on, at most 64 MiB of it."""
@@ -54,12 +66,15 @@ class LogFile:
         return float(rates[-1]) if rates else None
 
     def _read(self, start: int, size: int) -> str:
+        return self._bytes(start, size).decode(errors="replace")
+
+    def _bytes(self, start: int, size: int) -> bytes:
         try:
             with self.path.open("rb") as source:
                 source.seek(start)
-                return source.read(size).decode(errors="replace")
+                return source.read(size)
         except FileNotFoundError:
-            return ""
+            return b""
 
     def _stat(self) -> tuple[int, int]:
         try:

@@ -69,6 +69,7 @@ class SharedServer:
             "model": str(server.model),
         }
         facts |= {"log": str(server.log), "start_seconds": server.start_seconds, "info": dict(server.info)}
+        facts["start_log"] = server.start_log
         self._write({"users": [self._me], "entry": asdict(server.entry), **facts})
         return server
 
@@ -104,6 +105,7 @@ def _alive(state: dict[str, Any]) -> Server | None:
         log=Path(state["log"]),
         entry=entry,
         start_seconds=state["start_seconds"],
+        start_log=state["start_log"],
     )
     return server if server.alive() else None
 

@@ -26,6 +26,8 @@ MAX_LINE = 65536
 """Characters kept of one line. The longest real one (all server arguments) has some 20,000."""
 MAX_TEXT = 2000
 """Characters kept of an event's text; enough for any message, too few for a dump to fill the memory."""
+MANY = 500
+"""Lines of one stretch that are neither batches nor accesses, from which on the stretch is searched as a whole."""
 MAX_TRACEBACK = 400
 """Lines kept of one multi-line message; SGLang's longest tracebacks have about 120."""
 
@@ -57,6 +59,13 @@ class Parser:
         self._unparsed: list[str] = []
         self._unparsed_count = 0
         self._open: dict[str, Any] | None = None
+        self._text, self._others, self._words = "", 0, events.ALL_WORDS
+
+    def feed_text(self, text: str) -> None:
+        """Whole lines of the file, the next ones in order. The last newline may be missing."""
+        self._text, self._others = text, 0
+        self.feed(text.removesuffix("\n").split("\n"))
+        self._text, self._words = "", events.ALL_WORDS
 
     def feed(self, lines: Iterable[str]) -> None:
         """Lines of the file in order, without newlines. Progress bars and lines glued together are taken apart."""
@@ -106,9 +115,9 @@ class Parser:
 
     def _segment(self, line: str) -> None:
         # A rank that writes while another's line is unfinished leaves both on one line.
-        found = PREFIX.match(line)
+        found = PREFIX.match(line) if line.startswith("[") else None
         if found is None:
-            found = PREFIX.search(line)
+            found = PREFIX.search(line) if "[2" in line else None
             if found is None:
                 self._bare(line)
                 return
@@ -160,7 +169,10 @@ class Parser:
             self._unparsed_count += 1
             if len(self._unparsed) < 3:
                 self._unparsed.append(raw[:200])
-        kind = events.classify(message)
+        self._others += 1
+        if self._others == MANY and self._text:  # worth knowing once which words there are at all to look for
+            self._words = events.words_in(self._text)
+        kind = events.classify(message, self._words) if self._words else None
         if kind is None:
             return
         if kind is EventKind.TRACEBACK and self._open is not None:
@@ -229,7 +241,17 @@ def parse(text: str, tz: tzinfo | None = None, allow_empty: bool = False) -> Ser
     """
     parser = Parser(tz)
     size = len(text.encode("utf-8", "surrogatepass"))
-    if text:
-        with collector_paused():
-            parser.feed(text.removesuffix("\n").split("\n"))
+    with collector_paused():
+        for piece in _pieces(text):
+            parser.feed_text(piece)
     return parser.finish(size, allow_empty)
+
+
+def _pieces(text: str, size: int = 1 << 20) -> Iterator[str]:
+    """The text in stretches of whole lines."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + size)
+        end = len(text) if end < 0 else end + 1
+        yield text[start:end]
+        start = end

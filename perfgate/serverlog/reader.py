@@ -31,8 +31,8 @@ def read_file(
     parser = Parser(tz)
     position = start_offset
     with collector_paused():
-        for lines, position in _blocks(Path(path), start_offset, end_offset):  # noqa: B007
-            parser.feed(lines)
+        for block, position in _blocks(Path(path), start_offset, end_offset):  # noqa: B007
+            parser.feed_text(block)
     log = parser.finish(position, allow_empty=start_offset > 0)
     return log if facts is None else replace(log, facts=facts)
 
@@ -42,8 +42,8 @@ def stream_file(
 ) -> Iterator[PrefillBatch | DecodeBatch | Event]:
     """As ``read_file``, one record at a time in file order; memory does not grow with the file (about 10 MB)."""
     parser = Parser(tz)
-    for lines, _ in _blocks(Path(path), start_offset, end_offset):
-        parser.feed(lines)
+    for block, _ in _blocks(Path(path), start_offset, end_offset):
+        parser.feed_text(block)
         yield from parser.drain()
     parser.finish(allow_empty=start_offset > 0)
 
@@ -56,7 +56,7 @@ def file_size(path: Path | str) -> int:
         raise ServerLogError(f"can't read the server log {path}: {error.strerror}") from error
 
 
-def _blocks(path: Path, start: int, end: int | None) -> Iterator[tuple[list[str], int]]:
+def _blocks(path: Path, start: int, end: int | None) -> Iterator[tuple[str, int]]:
     """Blocks of whole lines, and the offset after each block."""
     size = file_size(path)
     if start > size:
@@ -86,7 +86,7 @@ def _blocks(path: Path, start: int, end: int | None) -> Iterator[tuple[list[str]
             if not used:
                 return
             position += used
-            yield block.decode("utf-8", "replace").removesuffix("\n").split("\n"), position
+            yield block.decode("utf-8", "replace"), position
 
 
 class _Rest(NamedTuple):

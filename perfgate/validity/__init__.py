@@ -1,7 +1,7 @@
 """Does a sample count? Its figures, its server's log and counters, and the machine, against its plan."""
 
 from perfgate.validity.check import check
-from perfgate.validity.compare import compare, steady_decode, tokens_per_chunk
+from perfgate.validity.compare import compare, compare_arms, steady_decode, tokens_per_chunk
 from perfgate.validity.counters import families
 from perfgate.validity.load import little_share
 from perfgate.validity.periodic import Beat, Span, beat_problem, falls_into, find_beat, periodic_strays, stray_beat
@@ -19,6 +19,7 @@ __all__ = [
     "check",
     "client_runs",
     "compare",
+    "compare_arms",
     "falls_into",
     "families",
     "find_beat",

@@ -55,6 +55,7 @@ def _all(
     yield from load.check_little(sample, plan, limits)
     yield from load.check_concurrency(sample, plan, limits)
     yield from load.check_ttft(sample, plan, limits)
+    yield from load.check_pause(sample, limits)
     deltas = counters if counters is not None else sample.counters
     if deltas is not None:
         yield from check_counters(sample, plan, deltas, limits)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 
 from perfgate.serverlog import DecodeBatch, ServerLog
@@ -24,6 +25,37 @@ def compare(samples: Sequence[Sample], limits: Limits = DEFAULT_LIMITS) -> list[
     if chunks and max(chunks) / min(chunks) > 1.5:
         message = f"{min(chunks):.1f} to {max(chunks):.1f} tokens a chunk: TPOT and TTFT don't compare"
         found.append(problem(Kind.TOKENS_PER_CHUNK, message, [f"tokens per chunk {c:.2f}" for c in chunks]))
+    return found + _clocks(samples, limits)
+
+
+def compare_arms(old: Sequence[Sample], new: Sequence[Sample], limits: Limits = DEFAULT_LIMITS) -> list[Problem]:
+    """What makes the two sides of an A/B incomparable: as ``compare`` over both, and clocks apart by more than 1 % (N11)."""
+    found = compare([*old, *new], limits)
+    clocks = [[min(s.clocks_mhz) for s in side if s.clocks_mhz] for side in (old, new)]
+    if all(clocks):
+        before, after = (statistics.median(side) for side in clocks)
+        if abs(after / before - 1) > limits.arms_share:
+            message = f"the old side ran at {before:.0f} MHz, the new at {after:.0f} MHz: part of the difference is the clock's"
+            figures = [f"clock old {before:.0f} MHz", f"clock new {after:.0f} MHz"]
+            found.append(problem(Kind.CLOCKS, message, figures, invalid=False))
+    return found
+
+
+def _clocks(samples: Sequence[Sample], limits: Limits) -> list[Problem]:
+    """Warnings where the samples ran at different clocks, or where too few readings tell at which (N10, N11)."""
+    clocks = [min(s.clocks_mhz) for s in samples if s.clocks_mhz]
+    if not clocks:
+        return []
+    found = []
+    if max(clocks) / max(1, min(clocks)) - 1 > limits.clock_share:
+        message = (
+            f"the samples ran at {min(clocks)} to {max(clocks)} MHz: lock the clocks, or let the GPU cool in between"
+        )
+        found.append(problem(Kind.CLOCKS, message, [f"clock {c} MHz" for c in clocks], invalid=False))
+    counted = [s.clock_readings for s in samples if s.clock_readings is not None]
+    if counted and sum(counted) < limits.clock_readings:
+        message = f"{sum(counted)} readings of the busy GPU's clock: fewer than {limits.clock_readings} do not show it"
+        found.append(problem(Kind.CLOCKS, message, [f"clock_readings {n}" for n in counted], invalid=False))
     return found
 
 

@@ -29,8 +29,9 @@ def families(counters: Mapping[str, float]) -> dict[str, float]:
 def check_counters(sample: Sample, plan: Plan, counters: Mapping[str, float], limits: Limits) -> Iterator[Problem]:
     """Requests, generated and prompt tokens equal the plan, warm-up included; nothing aborted, retracted or cached.
 
-    A counter that never fired is absent and means 0. Where others of the three did fire, an absent one is taken as one
-    that this version lacks (0.4.1 has no request counter). Gauges are not looked at: they keep old values (B07).
+    A counter that never fired is absent and means 0. Every version counts tokens; the request counter alone is taken as one
+    that this version lacks where it is absent and tokens did fire (0.4.1). Gauges are not looked at: they keep old values
+    (B07).
     """
     delta = families(counters)
     planned = dict(
@@ -42,9 +43,9 @@ def check_counters(sample: Sample, plan: Plan, counters: Mapping[str, float], li
         yield problem(Kind.COUNTERS, message, [f"{name} +{delta.get(name, 0.0):g}" for name in _ACCOUNTING])
         return
     wrong = [
-        f"{name} +{delta[name]:g}, planned {wanted}"
+        f"{name} +{delta.get(name, 0.0):g}, planned {wanted}"
         for name, wanted in planned.items()
-        if name in delta and delta[name] != wanted
+        if (name in delta or name != "num_requests_total") and delta.get(name, 0.0) != wanted
     ]
     if wrong:
         request_delta = delta.get("num_requests_total")

@@ -25,3 +25,9 @@ def check_host(sample: Sample, limits: Limits) -> Iterator[Problem]:
     if reasons:
         clocks = [f"clocks {min(sample.clocks_mhz)} to {max(sample.clocks_mhz)} MHz"] if sample.clocks_mhz else []
         yield problem(Kind.THROTTLED, "the GPU was throttled", [*reasons, *clocks])
+    drift = sample.clock_drift
+    if drift is not None and not abs(drift) <= limits.clock_share:
+        message = f"the GPU's clock changed by {drift:+.0%} from the first readings of the sample to the last"
+        pairs = zip(sample.clocks_mhz, sample.lowest_clocks_mhz, strict=False)
+        lowest = [f"median {median} MHz, lowest {low} MHz" for median, low in pairs]
+        yield problem(Kind.CLOCKS, message, [*lowest, f"clock_drift {drift:+.3f}"], invalid=False)

@@ -111,3 +111,15 @@ def check_ttft(sample: Sample, plan: Plan, limits: Limits) -> Iterator[Problem]:
         figures = [f"TTFT worst {worst:.3f} s, median {median:.3f} s, duration {sample.duration_s:.2f} s"]
         message = f"one request waited {worst:.2f} s for its first token, the median {median:.2f} s"
         yield problem(Kind.TTFT_OUTLIER, message, figures, invalid=share > limits.stall_share)
+
+
+def check_pause(sample: Sample, limits: Limits) -> Iterator[Problem]:
+    """A pause between two tokens of one request: a standstill too short for Little's law, and for the log where decode lines
+    are far apart. Prompts of others are prefilled in between, so a pause of a few times the TTFT is no fault."""
+    longest = sample.longest_itl_s
+    if longest is None:
+        return
+    median, ttft = (sample.median_itl_ms or 0.0) / 1000, (sample.median_ttft_ms or 0.0) / 1000
+    if longest > max(limits.stall_s, limits.ttft_factor * median, 3 * ttft):
+        figures = [f"longest pause {longest:.2f} s; median ITL {median:.4f} s, median TTFT {ttft:.3f} s"]
+        yield problem(Kind.STANDSTILL, f"a request got no token for {longest:.1f} s", figures)

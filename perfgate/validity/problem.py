@@ -48,6 +48,8 @@ class ProblemKind(StrEnum):
     CLIENT_BOUND = "client_bound"
     FOREIGN_PROCESS = "foreign_process"
     THROTTLED = "throttled"
+    CLOCKS = "clocks"
+    CLOCK_STEPPED = "clock_stepped"
     UNWATCHED = "unwatched"
     PATCH_NOT_PROVED = "patch_not_proved"
 
@@ -90,7 +92,9 @@ class Limits:
     ``steady_waves``: prompts a request in flight from which ``concurrency_share`` holds; below ``fewest_waves`` there
     is no steady state at all (B20).
     ``identity``: relative error of figures that follow from each other. ``client_cpu``: of one core (B21).
-    ``accept_share``: difference in accept length (B23). ``stall_s``, ``stall_share``: a gap between batch lines.
+    ``accept_share``: difference in accept length (B23). ``clock_share``: how far clocks may lie apart, within a sample and
+    between the samples of a point, and ``arms_share`` between the sides of an A/B (N11); ``clock_readings``: busy readings
+    below which a point's clock is not known. ``stall_s``, ``stall_share``: a gap between batch lines.
     """
 
     little_share: float = 0.4
@@ -107,6 +111,9 @@ class Limits:
     identity: float = 0.02
     client_cpu: float = 0.9
     accept_share: float = 0.03
+    clock_share: float = 0.05
+    arms_share: float = 0.01
+    clock_readings: int = 30
     stall_s: float = 5.0
     stall_share: float = 0.05
     server_info_s: float = 2.0

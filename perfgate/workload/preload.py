@@ -9,6 +9,7 @@ ended. Importing takes some seconds and is the same every time; the child has it
 from __future__ import annotations
 
 import importlib
+import io
 import json
 import os
 import sys
@@ -57,6 +58,9 @@ def _child(module: ModuleType, argv: list[str], output: str) -> NoReturn:
     os.dup2(null, 0)
     os.dup2(sink, 1)
     os.dup2(sink, 2)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # what was said before a kill is what tells how far it had come
+            stream.reconfigure(line_buffering=True)
     code = 1
     try:
         sys.argv = ["bench_serving", *argv]

@@ -19,6 +19,7 @@ class Sample:
 
     A field is None where the client's version does not write it. ``counters`` are the differences of the server's
     ``/metrics`` counters over the run (a counter that never fired counts 0), or None where they were not read.
+    ``longest_itl_s`` is the longest pause between two chunks of any request, from the client's details.
     ``started_at``/``ended_at`` are seconds since the epoch around the client run, ``server_start`` numbers the server
     launch that the sample was taken on (the between-start spread needs it).
     """
@@ -55,12 +56,16 @@ class Sample:
     input_lens: tuple[int, ...] = ()
     output_lens: tuple[int, ...] = ()
     ttfts_s: tuple[float, ...] = ()
+    longest_itl_s: float | None = None
     errors: tuple[str, ...] = ()
     started_at: float | None = None
     ended_at: float | None = None
     server_start: int = 0
     client_cpu_share: float | None = None
     clocks_mhz: tuple[int, ...] = ()
+    lowest_clocks_mhz: tuple[int, ...] = ()
+    clock_readings: int | None = None
+    clock_drift: float | None = None
     throttle_reasons: tuple[str, ...] = ()
     foreign_pids: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
@@ -96,6 +101,7 @@ def read_sample(
         values[name] = _count(row, name, required=name in _REQUIRED_COUNTS)
     for name, key in (("input_lens", "input_lens"), ("output_lens", "output_lens"), ("ttfts_s", "ttfts")):
         values[name] = _numbers(row, key)
+    values["longest_itl_s"] = _longest(row.get("itls"))
     errors = row.get("errors")
     values["errors"] = tuple(str(e) for e in errors if e) if isinstance(errors, list) else ()
     info = row.get("server_info")
@@ -157,6 +163,13 @@ def _numbers(row: Mapping[str, Any], key: str) -> tuple[Any, ...]:
     if any(isinstance(v, int) and abs(v) >= 1 << 63 for v in values):
         raise SampleError(f"{key!r} holds a number of more than 63 bits")
     return tuple(values)
+
+
+def _longest(itls: Any) -> float | None:
+    """The longest of all pauses between two chunks, in seconds; the details hold one list a request."""
+    rows = itls if isinstance(itls, list) else []
+    values = [v for row in rows for v in (row if isinstance(row, list) else [row])]
+    return max((float(v) for v in values if isinstance(v, float) and math.isfinite(v)), default=None)
 
 
 def _text(value: Any) -> str | None:

@@ -63,6 +63,7 @@ def test_number_of_splits_does_not_matter(config: DecodeConfig, device: torch.de
         assert_decode_close(decode(inputs, config, splits), whole, rounding_of(inputs))
 
 
+@pytest.mark.field_case("R10")
 @pytest.mark.parametrize("heads", [1, 8, 15])
 def test_more_heads_leave_the_first_ones_alone_bitwise(heads: int, device: torch.device) -> None:
     inputs = build(CASE, device)

@@ -118,7 +118,7 @@ def test_a_table_too_short_for_the_scores_bounds_the_row(device: torch.device) -
     assert_topk(*run(short), short)
 
 
-@pytest.mark.field_case("K29")
+@pytest.mark.field_case("K29", "R13")
 @pytest.mark.parametrize("topk", [0, 2049])
 def test_a_k_without_a_configuration_is_refused_by_name(topk: int, device: torch.device) -> None:
     inputs = build(TopKCase(lengths=(5,)), device)

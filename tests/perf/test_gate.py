@@ -42,6 +42,16 @@ def test_points_obey_the_physics_of_a_decode_step(gate: RunResult) -> None:
         pytest.fail("\n".join(describe(c) for c in broken), pytrace=False)
 
 
+def test_every_other_check_of_the_run_passes(gate: RunResult) -> None:
+    """Whatever else was checked holds too: no check may fail without a test that fails with it."""
+    named = ("decode graphs C=", "start-up time", "KV capacity", "law:")
+    others = [c for c in gate.checks if not c.name.startswith(named)]
+    recording = gate.judged_by == "recording"
+    broken = [c for c in others if not c.outcome.passes and not (recording and c.outcome is Outcome.NO_BASELINE)]
+    if broken:
+        pytest.fail("\n".join(describe(c) for c in broken), pytrace=False)
+
+
 def require(gate: RunResult, name: str) -> None:
     found = [c for c in gate.checks if c.name == name]
     if not found:

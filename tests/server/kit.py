@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -81,7 +82,20 @@ def start(
     for name, value in (environment or {}).items():
         env[name] = os.pathsep.join(filter(None, (value, env.get(name))))
     with (folder / "out.txt").open("w") as sink:
-        return subprocess.Popen(command, cwd=root, stdout=sink, stderr=subprocess.STDOUT, text=True, env=env)
+        return subprocess.Popen(
+            command,
+            cwd=root,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=env,
+            preexec_fn=_listen_to_ctrl_c,
+        )
+
+
+def _listen_to_ctrl_c() -> None:
+    """Tests that run in a shell's background ignore SIGINT, and their children would too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -> Outcome:

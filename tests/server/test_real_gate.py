@@ -33,6 +33,8 @@ def test_recording_measures_all_points_and_writes_a_baseline_with_its_provenance
     assert point["provenance"]["reason"] == "for the tests"
     assert point["provenance"]["sglang_version"] == "0.5.15.post1"
     assert len(point["metrics"]["throughput"]["samples"]) >= 2
+    assert point["provenance"]["fingerprint"]["environment"]["OMP_NUM_THREADS"] == "1"
+    assert any("torch native attention backend" in line for line in point["provenance"]["fingerprint"]["backends"])
     assert str(Path.home()) not in path.read_text()
 
 

@@ -101,3 +101,58 @@ def test_a_log_that_cannot_be_read_does_not_end_the_run(tmp_path: Path, text: st
     path = tmp_path / "server.log"
     path.write_text(text)
     closing.close(RECIPE, run((1, 20)), [StartRecord(1, path), StartRecord(2, None)])
+
+
+def speeds(data: campaign.CampaignData, concurrency: int, *chunks: float) -> None:
+    """Samples whose client got so many tokens a chunk: the time between chunks over the time between tokens."""
+    plan = data.points[concurrency].plan
+    for start, tokens in enumerate(chunks):
+        one = taken(plan, T0 + 20 * start)
+        assert one.sample is not None
+        figures = {"mean_tpot_ms": 10.0, "mean_itl_ms": 10.0 * tokens}
+        data.points[concurrency].attempts.append(Taken(plan, Sample(**{**vars(one.sample), **figures})))
+
+
+@pytest.mark.field_case("B17")
+def test_samples_that_got_other_numbers_of_tokens_a_chunk_make_their_point_invalid(tmp_path: Path) -> None:
+    data = run()
+    speeds(data, 1, 1.0, 1.0)
+    speeds(data, 16, 1.0, 4.0)
+    closing.close(RECIPE, data, [record(tmp_path, data)])
+    assert data.points[1].condemned == ()
+    (found,) = data.points[16].condemned
+    assert "tokens a chunk" in found.message
+
+
+@pytest.mark.field_case("B17")
+def test_the_sides_of_an_a_b_with_other_numbers_of_tokens_a_chunk_are_not_compared() -> None:
+    data = run()
+    speeds(data, 16, 1.0, 4.0)
+    one, four = data.points[16].samples
+    closing.close_pairs(data, {16: [(one, four)] * 3})
+    assert data.points[16].condemned
+    clean = run()
+    closing.close_pairs(clean, {16: [(one, one)] * 3})
+    assert clean.points[16].condemned == ()
+
+
+@pytest.mark.field_case("B23")
+def test_accept_lengths_that_differ_between_samples_are_a_note() -> None:
+    data = run()
+    plan = data.points[16].plan
+    for length in (3.87, 5.12):
+        one = taken(plan, T0)
+        assert one.sample is not None
+        data.points[16].attempts.append(Taken(plan, Sample(**{**vars(one.sample), "accept_length": length})))
+    closing.close(RECIPE, data, [])
+    assert any("accept length from 3.87 to 5.12" in note for note in data.notes)
+    assert data.points[16].condemned == ()
+
+
+def test_a_clock_that_was_set_back_is_noted_and_accuses_nobody(tmp_path: Path) -> None:
+    data = run((1, 20))
+    start = record(tmp_path, data, 65, 125, 185, 245)
+    start.windows.append((T0 + 300, T0 - 3000))
+    closing.close(RECIPE, data, [start])
+    assert data.points[1].condemned == ()
+    assert [note for note in data.notes if "clock was set back" in note]

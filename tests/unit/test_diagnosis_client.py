@@ -100,9 +100,14 @@ def test_nobody_listening_is_a_client_that_never_began():
 
 
 @pytest.mark.field_case("C19")
+@pytest.mark.parametrize(
+    "lines", [0, 97, 98], ids=["the output alone", "with the log", "with the log after the compiling"]
+)
 @pytest.mark.parametrize("code", [None, -9, -15, 137])
-def test_client_stopped_while_the_server_compiled_is_a_stopped_client(code):
-    found = diagnose("", exit_code=code, client_output=sample("h200_v4mini_c1_killed_while_compiling.client.txt"))
+def test_client_stopped_while_the_server_compiled_is_a_stopped_client(code, lines):
+    """The log is that server's: up to the third request at 16:47:16, and to its batch after 51 s of compiling."""
+    log = "\n".join(sample("h200_v4mini_jit_in_window.server.log").split("\n")[:lines])
+    found = diagnose(log, exit_code=code, client_output=sample("h200_v4mini_c1_killed_while_compiling.client.txt"))
     assert found.cause is Cause.CLIENT_FAILED
     assert (found.details["done"], found.details["total"]) == (2, 4)
     assert "compiling" in found.advice

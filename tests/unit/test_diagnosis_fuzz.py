@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfgate.diagnosis import Cause, Diagnosis, diagnose
@@ -102,3 +103,12 @@ def test_one_endless_line_and_many_short_ones_end_in_time():
     for log in (*(line * (1_000_000 // len(line)) for line in lines), "\r#" * 250_000, "\n" * 500_000):
         diagnose(log, exit_code=1, client_output=log)
     assert time.perf_counter() - start < 60
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(data=st.data())
+def test_whatever_a_rule_fits_holds_one_of_its_plain_texts(rule, data):
+    """A rule is tried only on lines that do, and on stretches that do."""
+    text = data.draw(st.from_regex(rule.pattern))
+    assert any(literal in text for literal in _LITERALS[rule.name]), text

@@ -43,6 +43,7 @@ def test_another_token_passes_where_the_references_two_best_were_that_close():
     assert verdict.changed_tokens == 1
 
 
+@pytest.mark.field_case("R10")
 def test_another_token_fails_where_the_reference_was_sure():
     swapped = steps([(9, -0.09), (5, -0.10)], [(7, -0.50), (8, -0.55)])
     verdict = judge(REFERENCE, AGAIN, swapped)

@@ -119,6 +119,12 @@ def test_the_fused_hyper_connection_of_newer_releases_is_refused_with_the_switch
     assert "FUSE" in conflicts("hc_prenorm", "sm_120", fused_without_pre)
 
 
+@pytest.mark.field_case("R08", "R15")
+def test_a_switch_that_sends_the_top_k_through_torch_is_refused():
+    assert "SGLANG_TOPK_TRANSFORM_512_TORCH" in conflicts("topk", "sm_90", switch(SGLANG_TOPK_TRANSFORM_512_TORCH=True))
+    assert conflicts("topk", "sm_90", switch()) == ""
+
+
 def test_a_fallback_that_sglangs_switches_would_go_round_is_refused():
     assert "SGLANG_SM120_FLASHMLA_BACKEND=triton" in conflicts("fallback_sparse_mla", "sm_90", switch())
     assert conflicts("fallback_sparse_mla", "sm_90", switch(SGLANG_SM120_FLASHMLA_BACKEND="triton")) == ""
@@ -207,6 +213,7 @@ def test_a_detokenizer_runs_no_model(monkeypatch):
     assert run_detokenizer_process() is False
 
 
+@pytest.mark.field_case("R13")
 def test_a_default_patch_that_would_not_be_reached_is_left_out_aloud_and_an_explicit_one_refused(monkeypatch, capsys):
     monkeypatch.setattr(plugin, "sglang_switch", switch(SGLANG_OPT_FUSE_MHC_POST_PRE=True))
     kept = plugin._without_conflicts(Settings(), KERNEL_PATCHES, "sm_90")

@@ -70,6 +70,7 @@ def test_a_graph_that_was_captured_without_the_patch_is_invalid():
     assert "[16]" in problem.message
 
 
+@pytest.mark.field_case("R08", "R13")
 @pytest.mark.parametrize("count", [1, 5, 7])
 def test_a_capture_that_some_layers_went_round_is_invalid(count):
     assert kinds(check_counts([counts(capturing={1: count})], ["sparse_mla"], [1], STEP)) == ["WRONG_COUNT"]
@@ -119,6 +120,16 @@ def trace(*names):
 
 def test_a_trace_with_our_kernel_and_without_the_replaced_one_proves_the_replay():
     assert check_trace(trace("dsv4_sparse_mla_decode_kernel", "nvjet_gemm"), ["sparse_mla"]) == []
+
+
+@pytest.mark.field_case("R08")
+def test_a_top_k_that_gave_way_to_torchs_own_is_not_in_the_trace():
+    general = trace(
+        "void at::native::sbtopk::gatherTopK<float, unsigned int, 2>", "void at::native::radixSortKVInPlace"
+    )
+    (problem,) = check_trace(general, ["topk"])
+    assert problem.kind == "NOT_IN_TRACE"
+    assert "dsv4_topk_select_kernel" in problem.message
 
 
 def test_a_trace_without_our_kernel_proves_nothing():

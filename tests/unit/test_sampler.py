@@ -169,3 +169,35 @@ def test_texts_of_a_sample_are_stored_without_secrets(take: Callable[..., Taken]
     (row,) = gate.sample_rows([dataclasses.replace(taken, problems=(told,))])
     assert "hf_abcdefghijkl" not in row.problems[0]
     assert "/root/x" not in row.problems[0]
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600, 2])
+def test_a_clock_that_is_set_during_the_sample_makes_it_invalid(
+    take: Callable[..., Taken], monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    real, offset = time.time, [0]
+    monkeypatch.setattr(time, "time", lambda: real() + offset[0])
+    assert not of(take(), ProblemKind.CLOCK_STEPPED)
+    taken = take(Client(during=lambda: offset.__setitem__(0, seconds)))
+    (found,) = of(taken, ProblemKind.CLOCK_STEPPED)
+    assert found.invalid
+    assert f"{seconds:+d}.0 s" in found.message
+
+
+def test_a_log_that_is_cut_during_the_sample_makes_it_invalid(take: Callable[..., Taken], tmp_path: Path) -> None:
+    line = "[2026-11-29 12:00:09] Decode batch, #running-req: 1, #token: 9, token usage: 0.00, cuda graph: True, gen throughput (token/s): 9.00, #queue-req: 0\n"
+    taken = take(Client(during=lambda: (tmp_path / "server.log").write_text(line * 9)))
+    assert any("truncated or replaced" in p.message for p in of(taken, ProblemKind.UNREADABLE_LOG))
+
+
+def test_a_client_that_was_killed_before_it_said_a_word_is_not_taken_for_the_servers_death(
+    take: Callable[..., Taken],
+) -> None:
+    class Killed(Client):
+        def run(self, *arguments: Any) -> ClientRun:
+            return ClientRun(-9, "", (), time.time() - 1, time.time(), 0.01, timed_out=False)
+
+    taken = take(Killed())
+    assert taken.failure is not None
+    assert taken.failure.cause == "CLIENT_FAILED"
+    assert not taken.failure.server_lost

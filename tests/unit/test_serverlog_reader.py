@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from perfgate.serverlog import ServerLogError, file_size, parse, read_file, stream_file
+from perfgate.diagnosis import diagnose, scan
+from perfgate.serverlog import ServerLogError, file_size, parse, parser, read_file, stream_file
 
 LINE = (
     "[2026-11-15 04:01:51 TP0] Decode batch, #running-req: {n}, #token: 3698, token usage: 0.16, cuda graph: True, gen "
@@ -112,18 +113,46 @@ def test_stream_gives_every_record_in_memory_that_does_not_grow(tmp_path: Path, 
     assert peak < 12_000_000  # one block of 1 MB as bytes, lines and records; all records of the file take 30 MB
 
 
-def test_hundred_megabytes_would_take_less_than_five_seconds(tmp_path: Path, data_dir: Path) -> None:
+NOISE = b"[2026-11-29 17:19:30] WARNING something in the model runner took 3 ms and is of interest to nobody at all\n"
+PLAIN_100MB_S = 0.1
+"""CPU seconds of a plain pass over 100 MB of these logs on an idle core of an AMD EPYC: what 5 s is held against below."""
+
+
+@pytest.mark.parametrize("what", ["read", "diagnose"])
+@pytest.mark.parametrize("noise", [0, 4], ids=["as a server writes it", "four fifths of other lines"])
+def test_hundred_megabytes_take_less_than_fifty_plain_passes_over_them(
+    tmp_path: Path, data_dir: Path, what: str, noise: int
+) -> None:
+    """5 s for 100 MB, whatever else the machine does: both passes are of the same file in the same minute.
+
+    Measured on 2026-11-30 in CPU seconds for 100 MB: a plain pass 0.10; read 2.0 (other lines: 3.3), diagnose 0.5 (4.1).
+    """
     text = (data_dir / "h200_v4mini_silent_stalls.server.log").read_bytes()
     head, ready, traffic = text.partition(b"ready to roll!\n")
+    mixed = b"".join(line + NOISE * noise for line in traffic.splitlines(keepends=True))
     path = tmp_path / "log"
-    path.write_bytes(head + ready + traffic * (10_000_000 // len(traffic) + 1))  # a tenth of the bound, one start-up
-    assert _seconds(lambda: read_file(path)) < 0.5 * max(1.0, _seconds(_count) / 0.014)
+    path.write_bytes(head + ready + mixed * (6_000_000 // len(mixed) + 1))
+    whole = path.read_text()
+    work = (lambda: read_file(path)) if what == "read" else (lambda: diagnose(whole))
+    assert _seconds(work) < 5 / PLAIN_100MB_S * _seconds(lambda: _plain_pass(path))
 
 
-def _count() -> None:
-    """14 ms on an idle core of an AMD EPYC; on a core shared with others the bound grows as this does."""
-    for _ in range(1_000_000):
-        pass
+def _plain_pass(path: Path) -> int:
+    with path.open(encoding="utf-8", errors="replace") as source:
+        return sum(len(line) for line in source.read().split("\n"))
+
+
+@pytest.mark.parametrize("many", [1, 7, 10**9])
+def test_searching_a_stretch_as_a_whole_finds_what_searching_each_line_does(
+    data_dir: Path, monkeypatch: pytest.MonkeyPatch, many: int
+) -> None:
+    for name in ("h200_v4mini_silent_stalls", "h200_v4mini_dies_in_graph_capture", "cpu_tiny_llama"):
+        text = (data_dir / f"{name}.server.log").read_bytes().decode()
+        before = parse(text), diagnose(text)
+        monkeypatch.setattr(parser, "MANY", many)
+        monkeypatch.setattr(scan, "MANY", many)
+        assert (parse(text), diagnose(text)) == before
+        monkeypatch.undo()
 
 
 def _seconds(work: Callable[[], object]) -> float:

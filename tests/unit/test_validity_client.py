@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -353,3 +354,25 @@ def test_one_late_first_token_among_many_is_noticed_and_the_burst_at_the_start_i
 
 def test_failed_requests_in_the_details_fail_the_sample() -> None:
     assert judged(healthy(errors=("boom",))) == {Kind.REQUEST_ERROR}
+
+
+@pytest.mark.field_case("C19")
+def test_a_pause_between_two_tokens_is_a_standstill_however_long_the_sample() -> None:
+    long = Plan(16, 16 * 60, 1024, 256)
+    assert judged(healthy(long, longest_itl_s=8.1), plan=long) == {Kind.STANDSTILL}
+    assert judged(healthy(long, longest_itl_s=2.0), plan=long) == set()
+    assert judged(healthy(long, longest_itl_s=None), plan=long) == set()
+
+
+def test_a_pause_while_long_prompts_are_prefilled_is_none() -> None:
+    assert judged(healthy(PLAN, ttft_ms=2000.0, longest_itl_s=5.5)) == set()
+    assert judged(healthy(PLAN, ttft_ms=2000.0, longest_itl_s=6.5)) == {Kind.STANDSTILL}
+
+
+@pytest.mark.parametrize(
+    ("itls", "longest"),
+    [([[0.01, 0.5], [0.02]], 0.5), ([0.01, 0.2], 0.2), ([], None), ([[]], None), ("x", None), (None, None)],
+)
+def test_the_longest_pause_is_read_from_the_clients_details(itls: object, longest: float | None) -> None:
+    row = {"duration": 1.0, "output_throughput": 1.0, "completed": 1, "total_input_tokens": 1, "total_output_tokens": 1}
+    assert read_sample(json.dumps(row | {"itls": itls})).longest_itl_s == longest
