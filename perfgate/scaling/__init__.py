@@ -1,5 +1,6 @@
 """Step time against concurrency: the fitted law, and what any honest sweep has to obey."""
 
+from perfgate.scaling.change import StepChange, explain_change
 from perfgate.scaling.law import ScalingError, ScalingLaw, expert_coverage, fit
 from perfgate.scaling.laws import Finding, ScalingBounds, SweepPoint, consistency
 
@@ -8,8 +9,10 @@ __all__ = [
     "ScalingBounds",
     "ScalingError",
     "ScalingLaw",
+    "StepChange",
     "SweepPoint",
     "consistency",
     "expert_coverage",
+    "explain_change",
     "fit",
 ]
