@@ -67,6 +67,10 @@ class CampaignData:
     starts: int = 0
     notes: list[str] = field(default_factory=list)
 
+    def samples(self) -> dict[int, list[Sample]]:
+        """The samples that count of the points that still stand."""
+        return {c: point.samples for c, point in self.points.items() if not point.closed}
+
     def condemn(self, problems: Sequence[Problem], points: Sequence[int] | None = None) -> None:
         """Make these points (default: all) invalid by ``problems``. A point that is missing stays missing."""
         for concurrency in self.points if points is None else points:

@@ -8,13 +8,25 @@ from perfgate.stats.shift import (
     separated,
     two_sample_shift,
 )
-from perfgate.stats.variance import Spread, between_start_weight, moderated_spread, pooled_sd, samples_needed
+from perfgate.stats.variance import (
+    NOTHING,
+    Observed,
+    Spread,
+    between_start_weight,
+    between_starts,
+    moderated_spread,
+    pooled_sd,
+    samples_needed,
+)
 
 __all__ = [
+    "NOTHING",
     "Interval",
+    "Observed",
     "Shift",
     "Spread",
     "between_start_weight",
+    "between_starts",
     "bootstrap_interval",
     "cliffs_delta",
     "median",

@@ -19,7 +19,9 @@ from scipy.special import ndtri, stdtrit
 from perfgate.baseline.model import Bounds, Metric, MetricBaseline
 from perfgate.result import Outcome
 from perfgate.stats import (
+    NOTHING,
     Interval,
+    Observed,
     Shift,
     between_start_weight,
     median,
@@ -28,6 +30,7 @@ from perfgate.stats import (
     separated,
     two_sample_shift,
 )
+from perfgate.stats.variance import Side
 from perfgate.verdict.levels import Levels
 
 NOISE_WIDTHS = 1.25
@@ -95,15 +98,18 @@ def compare(
     base: MetricBaseline,
     bounds: Bounds,
     level: Levels,
+    elsewhere: Observed = NOTHING,
 ) -> Comparison:
-    """Compare ``values`` (in the metric's unit, with the server start of each) with a recorded point."""
-    x = metric.sign * np.log(np.asarray(values, dtype=float))
-    y = metric.sign * np.log(np.asarray(base.samples, dtype=float))
+    """Compare ``values`` (in the metric's unit, with the server start of each) with a recorded point.
+
+    ``elsewhere``: the spread between starts that the run's other points show in this metric.
+    """
+    x, y = logs(metric, values), logs(metric, base.samples)
     size, question_size = shares(metric, bounds, base.median, base.spread / base.median, len(base.samples))
     shift = two_sample_shift(x, y, level.alarm)
     if min(len(x), len(y)) < FEW:
         shift = guarded(shift, len(x), len(y))
-    spread = moderated_spread(((x.tolist(), starts), (y.tolist(), base.starts)), bounds.between_start)
+    spread = moderated_spread(sides(metric, values, starts, base), bounds.between_start, elsewhere)
     se_between = spread.between * math.sqrt(between_start_weight(starts) + between_start_weight(base.starts))
     return weigh(
         metric,
@@ -115,10 +121,21 @@ def compare(
         shift=shift,
         se_between=se_between,
         df_between=spread.df,
-        worse_apart=separated(x.tolist(), y.tolist()),
-        better_apart=separated(y.tolist(), x.tolist()),
+        worse_apart=separated(x, y),
+        better_apart=separated(y, x),
         level=level,
     )
+
+
+def logs(metric: Metric, values: Sequence[float]) -> list[float]:
+    """Logarithms of ``values``, signed so that more is better."""
+    found: list[float] = (metric.sign * np.log(np.asarray(values, dtype=float))).tolist()
+    return found
+
+
+def sides(metric: Metric, values: Sequence[float], starts: Sequence[int], base: MetricBaseline) -> tuple[Side, Side]:
+    """Both sides of a comparison for an analysis of starts, on logarithms."""
+    return (logs(metric, values), starts), (logs(metric, base.samples), base.starts)
 
 
 def weigh(

@@ -8,6 +8,7 @@ from typing import Any
 from perfgate.baseline.differences import differences
 from perfgate.baseline.model import METRICS, Baseline
 from perfgate.result import MetricResult, Outcome
+from perfgate.stats import NOTHING, Observed
 from perfgate.verdict.compare import Comparison, compare
 from perfgate.verdict.levels import COMPARISONS, levels
 from perfgate.verdict.model import Verdict
@@ -32,13 +33,15 @@ def judge(
     fingerprint_differences: Sequence[str] = (),
     targets: Mapping[str, float] | None = None,
     concurrency: int | None = None,
+    elsewhere: Mapping[str, Observed] | None = None,
 ) -> Verdict:
     """Judge one point from its valid samples.
 
     ``comparisons``: metrics times points of the whole run, over which its error is shared. ``min_samples`` and
     ``max_samples``: the sequential plan, if samples are taken until the answer is clear. ``problems``: what validity
     found and re-measuring did not mend. ``fingerprint`` is compared with the baseline's, or ``fingerprint_differences``
-    are given ready. ``targets`` by metric are shown and never gate. Never raises for what the samples hold: a failed
+    are given ready. ``targets`` by metric are shown and never gate. ``elsewhere``: spread between starts at the run's other
+    points, by metric (``starts_elsewhere``). Never raises for what the samples hold: a failed
     client run, no samples, or figures that are not positive numbers give MISSING or INVALID.
     """
     at = concurrency if concurrency is not None else _concurrency(samples, baseline)
@@ -77,7 +80,8 @@ def judge(
         if speculative and name == "throughput":
             rows_.append(row_at_baseline_accept(samples, baseline, targets))
             continue
-        one = compare(metric, known, [s.server_start for s in samples], base, baseline.bounds, level)
+        seen = (elsewhere or {}).get(name, NOTHING)
+        one = compare(metric, known, [s.server_start for s in samples], base, baseline.bounds, level, seen)
         compared.append(one)
         rows_.append(compared_row(one, targets))
     if not compared:

@@ -119,3 +119,25 @@ def test_a_few_starts_that_happen_to_agree_do_not_do_away_with_the_recipes_figur
     agreeing = ([1.0, 2.0, 1.0, 2.0], [0, 0, 1, 1])
     spread = stats.moderated_spread([agreeing], 0.01)
     assert spread.between == pytest.approx(0.01 * math.sqrt(stats.variance.PRIOR_DF / (stats.variance.PRIOR_DF + 1)))
+
+
+def test_what_the_other_points_show_of_the_starts_counts_but_for_no_more_than_it_may():
+    rng = np.random.default_rng(3)
+    starts = np.repeat(np.arange(200), 2)
+    wide = rng.normal(0, 0.05, 200)[starts] + rng.normal(0, 0.001, 400)
+    seen = stats.between_starts([(wide.tolist(), starts.tolist())])
+    assert seen.df == 199
+    assert math.sqrt(seen.variance) == pytest.approx(0.05, rel=0.1)
+    own = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+    borrowed = stats.moderated_spread([own], 0.0, seen)
+    assert borrowed.df == stats.variance.PRIOR_DF + stats.variance.ELSEWHERE_DF + 1
+    assert borrowed.between == pytest.approx(0.05 * math.sqrt(8 / 13), rel=0.1)
+
+
+def test_other_points_say_nothing_of_a_point_that_has_one_start_a_side():
+    one = ([1.0, 5.0, 9.0], [0, 0, 0])
+    assert stats.moderated_spread([one, one], 0.01, stats.Observed(1.0, 8)) == stats.Spread(0.01, math.inf, 2)
+
+
+def test_one_start_shows_no_spread_between_starts():
+    assert stats.between_starts([([1.0, 5.0, 9.0], [0, 0, 0])]) == stats.NOTHING
