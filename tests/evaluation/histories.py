@@ -15,11 +15,14 @@ from numpy.typing import NDArray
 from perfgate.baseline import Baseline, Bounds, MetricBaseline
 from perfgate.result import Outcome
 from perfgate.stats import median, robust_spread
-from perfgate.verdict import judge, next_step, run_verdict
+from perfgate.verdict import Verdict, judge, next_step, run_verdict, starts_elsewhere
 from perfgate.workload import Sample
 
 Array = NDArray[np.float64]
 Noise = Callable[[np.random.Generator, int], Array]
+
+LOOKED_AT = 16
+"""The point whose losses are looked for; where there is none, all points are."""
 
 STEP_MS = {1: 1.68, 2: 1.75, 4: 1.9, 8: 2.1, 16: 2.39, 32: 2.8, 64: 3.55}
 """Step times of the small model with the real shapes on one H200 (those between 1, 16 and 64 interpolated)."""
@@ -76,7 +79,8 @@ SHAPES = (
 class Plan:
     """How much is measured: baseline samples and starts, and the sequential plan of the run and its starts.
 
-    ``between`` is the share of the noise width that start effects make up (0: all noise is within a start).
+    ``between`` is the share of the noise width that start effects make up (0: all noise is within a start). A start moves
+    each point by itself, or all alike where ``shared``; ``uneven``: how many times as far it moves C=16 as the others.
     """
 
     base: int = 10
@@ -86,14 +90,15 @@ class Plan:
     run_starts: int = 1
     between: float = 0.0
     sequential: bool = True
+    shared: bool = False
+    uneven: float = 1.0
 
 
 def steps(
-    rng: np.random.Generator, shape: Shape, width: float, count: int, starts: int, between: float
+    rng: np.random.Generator, shape: Shape, width: float, effects: Array, count: int, between: float
 ) -> tuple[Array, list[int]]:
     """Relative step times of one side and the start of each sample, starts taking turns in blocks."""
-    owner = sorted(i % starts for i in range(count))
-    effects = rng.normal(0, width * between, starts)
+    owner = sorted(i % len(effects) for i in range(count))
     within = width * np.sqrt(1 - between**2)
     values = 1 + within * shape.noise(rng, count) + effects[owner]
     return np.maximum(values, 0.05), owner
@@ -113,13 +118,37 @@ def sample(concurrency: int, step: float, jitter: float, start: int) -> Sample:
     )
 
 
+@dataclass(frozen=True)
+class Starts:
+    """What each server start of either side adds to the relative step time at each point."""
+
+    old: dict[int, Array]
+    new: dict[int, Array]
+
+
+def draw_starts(rng: np.random.Generator, width: float, points: tuple[int, ...], plan: Plan) -> Starts:
+    def one(count: int) -> dict[int, Array]:
+        common = rng.normal(0, width * plan.between, count)
+        own = {c: common if plan.shared else rng.normal(0, width * plan.between, count) for c in points}
+        return {c: effects if c == LOOKED_AT else effects / plan.uneven for c, effects in own.items()}
+
+    return Starts(one(plan.base_starts), one(plan.run_starts))
+
+
 def side(
-    rng: np.random.Generator, shape: Shape, width: float, concurrency: int, plan: Plan, is_base: bool, slower: float
+    rng: np.random.Generator,
+    shape: Shape,
+    width: float,
+    concurrency: int,
+    plan: Plan,
+    starts: Starts,
+    slower: float | None,
 ) -> list[Sample]:
-    count, starts = (plan.base, plan.base_starts) if is_base else (plan.maximum, plan.run_starts)
-    values, owner = steps(rng, shape, width, count, starts, plan.between)
+    """Samples of a run that lost ``slower`` of its throughput, or of the baseline (None)."""
+    effects, count = (starts.old[concurrency], plan.base) if slower is None else (starts.new[concurrency], plan.maximum)
+    values, owner = steps(rng, shape, width, effects, count, plan.between)
     jitters = 1 + width / 8 * rng.standard_normal(count)
-    center = STEP_MS[concurrency] / (1 - slower)
+    center = STEP_MS[concurrency] / (1 - (slower or 0.0))
     return [
         sample(concurrency, center * v, max(j, 0.05), o)
         for v, j, o in zip(values.tolist(), jitters.tolist(), owner, strict=True)
@@ -137,37 +166,40 @@ def baseline_of(samples: list[Sample], concurrency: int, bounds: Bounds) -> Base
     return Baseline(concurrency, metrics, bounds=bounds, recorded_at="2026-11-29", commit="abc123")
 
 
-def one_point(
+def one_run(
     rng: np.random.Generator,
     shape: Shape,
     width: float,
-    concurrency: int,
+    points: tuple[int, ...],
     plan: Plan,
-    slower: float,
-    comparisons: int,
-    bounds: Bounds | None = None,
-):
-    """The verdict on one point of a run, and how many samples it took. ``slower``: the true loss of throughput."""
-    base = baseline_of(side(rng, shape, width, concurrency, plan, True, 0.0), concurrency, bounds or Bounds())
-    run = side(rng, shape, width, concurrency, plan, False, slower)
+    slower: float = 0.0,
+    comparisons: int | None = None,
+) -> tuple[dict[int, Verdict], dict[int, int]]:
+    """A whole run in which the point ``LOOKED_AT`` lost ``slower``: verdict and number of samples, by point.
+
+    ``comparisons``: those that the run's error is shared over, where not all of its points are drawn.
+    """
+    starts = draw_starts(rng, width, points, plan)
+    bases = {c: baseline_of(side(rng, shape, width, c, plan, starts, None), c, Bounds()) for c in points}
+    runs = {c: side(rng, shape, width, c, plan, starts, slower if c == LOOKED_AT else 0.0) for c in points}
+    options = {"comparisons": comparisons or 2 * len(points)}
     if not plan.sequential:
-        return judge(run, base, comparisons=comparisons), len(run)
-    taken = plan.minimum
-    # Starts come in blocks, so a run over several of them is taken in their order turn by turn.
-    order = sorted(range(len(run)), key=lambda i: (i % max(1, len(run) // plan.run_starts), i))
-    while (
-        next_step([run[i] for i in order[:taken]], base, plan.minimum, plan.maximum, comparisons=comparisons) == "more"
-    ):
-        taken += 1
-    used = [run[i] for i in order[:taken]]
-    options = {"min_samples": plan.minimum, "max_samples": plan.maximum, "comparisons": comparisons}
-    return judge(used, base, **options), taken
+        known = {c: starts_elsewhere([(runs[o], bases[o]) for o in points if o != c]) for c in points}
+        return (
+            {c: judge(runs[c], bases[c], elsewhere=known[c], **options) for c in points},
+            {c: plan.maximum for c in points},
+        )
+    looks = {"min_samples": plan.minimum, "max_samples": plan.maximum}
+    verdicts, taken = {}, {}
+    for c in points:
+        count = plan.minimum
+        while next_step(runs[c][:count], bases[c], plan.minimum, plan.maximum, **options) == "more":
+            count += 1
+        verdicts[c], taken[c] = judge(runs[c][:count], bases[c], **looks, **options), count
+    return verdicts, taken
 
 
-def one_run(
-    rng: np.random.Generator, shape: Shape, width: float, points: tuple[int, ...], plan: Plan, slower: float = 0.0
-) -> tuple[Outcome, int]:
-    """Outcome of a whole run over ``points``, and its samples in all."""
-    judged = [one_point(rng, shape, width, c, plan, slower, 2 * len(points)) for c in points]
-    outcome, _ = run_verdict([verdict for verdict, _ in judged])
-    return outcome, sum(taken for _, taken in judged)
+def outcome_of(verdicts: dict[int, Verdict]) -> Outcome:
+    """Outcome of the whole run."""
+    outcome, _ = run_verdict(list(verdicts.values()))
+    return outcome

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from histories import SHAPES, Plan, Shape, one_point, one_run, sample
+from histories import LOOKED_AT, SHAPES, Array, Plan, Shape, one_run, outcome_of, sample
 from scipy.stats import binomtest
 
 from perfgate.baseline import Bounds
@@ -22,6 +22,8 @@ SEVEN = (1, 2, 4, 8, 16, 32, 64)
 STORED = Plan(base=10, minimum=5, maximum=20)
 BOTH_20 = Plan(base=20, maximum=20, sequential=False)
 STARTS = Plan(base=20, base_starts=5, maximum=20, run_starts=5, between=0.7, sequential=False)
+SHARED = replace(STARTS, shared=True)
+UNEVEN = replace(STARTS, uneven=10.0)
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,10 @@ class Count:
         return float(binomtest(self.alarms, self.runs, alternative="less").proportion_ci(0.95).high)
 
 
-def count(tries: int, seed: int, once: Callable[[np.random.Generator], tuple[Outcome, int]]) -> Count:
+def count(tries: int, seed: int, once: Callable[[np.random.Generator], tuple[Outcome, float]]) -> Count:
     rng = np.random.default_rng(seed)
     outcomes: Counter[Outcome] = Counter()
-    taken = 0
+    taken = 0.0
     for _ in range(tries):
         outcome, samples = once(rng)
         outcomes[outcome] += 1
@@ -58,38 +60,64 @@ def count(tries: int, seed: int, once: Callable[[np.random.Generator], tuple[Out
 
 def quiet(shape: Shape, width: float, plan: Plan, points: tuple[int, ...], tries: int, seed: int = 1) -> Count:
     """Whole runs of unchanged code: each REGRESSION is a false alarm. Samples are counted a point."""
-    counted = count(tries, seed, lambda rng: one_run(rng, shape, width, points, plan))
-    return Count(counted.runs, counted.outcomes, counted.samples / len(points))
+
+    def once(rng: np.random.Generator) -> tuple[Outcome, float]:
+        verdicts, taken = one_run(rng, shape, width, points, plan)
+        return outcome_of(verdicts), sum(taken.values()) / len(points)
+
+    return count(tries, seed, once)
 
 
 def slowed(shape: Shape, width: float, plan: Plan, drop: float, tries: int, seed: int = 2) -> Count:
     """One point of a three-point run that lost ``drop`` of its throughput."""
+    # Only starts tie the points together: with one start the others would be drawn and judged for nothing.
+    points = THREE if plan.run_starts > 1 else (LOOKED_AT,)
 
-    def once(rng: np.random.Generator) -> tuple[Outcome, int]:
-        verdict, taken = one_point(rng, shape, width, 16, plan, drop, 2 * len(THREE))
-        return verdict.outcome, taken
+    def once(rng: np.random.Generator) -> tuple[Outcome, float]:
+        verdicts, taken = one_run(rng, shape, width, points, plan, drop, comparisons=2 * len(THREE))
+        return verdicts[LOOKED_AT].outcome, taken[LOOKED_AT]
 
     return count(tries, seed, once)
 
 
-def ab(drop: float, tries: int, pairs: int, width: float = WIDTH, drift: float = 0.05, seed: int = 3) -> Count:
-    """Interleaved pairs while the machine drifts by ``drift`` over the run, ten times the noise, alike for both."""
+def ab(
+    drop: float, tries: int, pairs: int, width: float = WIDTH, drift: float = 0.05, bursts: float = 0.0, seed: int = 3
+) -> Count:
+    """Interleaved pairs while the machine drifts by ``drift`` over the run, ten times the noise, alike for both.
 
-    def once(rng: np.random.Generator) -> tuple[Outcome, int]:
+    ``bursts``: the share of time in which other work slows the machine by up to half; one sets in and ends between any
+    two samples, so it hits one sample of a pair or both.
+    """
+
+    def once(rng: np.random.Generator) -> tuple[Outcome, float]:
         course = 1 + drift * rng.uniform(-1, 1) * np.arange(pairs) / pairs
+        load = iter(busy(rng, 2 * pairs, bursts).tolist())
         rows = []
         for common in course.tolist():
-            old, new = (1 + width * rng.standard_normal(2)).tolist()
+            steps = (2.39 * common * (1 + width * rng.standard_normal(2))).tolist()
             jitters = (1 + width / 8 * rng.standard_normal(2)).tolist()
-            rows.append(
-                (
-                    sample(16, 2.39 * common * old, jitters[0], 0),
-                    sample(16, 2.39 * common * new / (1 - drop), jitters[1], 0),
-                )
-            )
+            both = [steps[0], steps[1] / (1 - drop)]
+            for side in rng.permutation(2).tolist():
+                both[side] *= next(load)
+            rows.append((sample(16, both[0], jitters[0], 0), sample(16, both[1], jitters[1], 0)))
         return judge_ab(rows, bounds=Bounds(), comparisons=2 * len(THREE)).outcome, pairs
 
     return count(tries, seed, once)
+
+
+def busy(rng: np.random.Generator, samples: int, share: float, stays: float = 0.7) -> Array:
+    """Slow-down factor of each of ``samples`` in time order: 1, or up to 1.5 while other work runs."""
+    factors, running, height = np.ones(samples), rng.random() < share, 0.0
+    for i in range(samples):
+        before = running
+        # A burst goes on with chance ``stays``; one sets in as often as keeps the share.
+        running = rng.random() < (stays if running else share * (1 - stays) / max(1e-9, 1 - share))
+        if running:
+            height = height if before and height else rng.uniform(0, 0.5)
+            factors[i] += height
+        else:
+            height = 0.0
+    return factors
 
 
 def histories(tries: int, runs: int = 30, noise: float = WIDTH, seed: int = 4) -> dict[str, int]:
@@ -117,9 +145,11 @@ __all__ = [
     "BOTH_20",
     "SEVEN",
     "SHAPES",
+    "SHARED",
     "STARTS",
     "STORED",
     "THREE",
+    "UNEVEN",
     "WIDTH",
     "Count",
     "ab",

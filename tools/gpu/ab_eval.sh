@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# How good is A/B on this GPU? tools/gpu/ab_eval.sh OUT [SECONDS [BLOCKS [RECIPE]]]
+#
+# Starts three servers of RECIPE (default v4mini-patched) that stay up: two alike and one whose decode step is 3 % longer, by a
+# kernel that spins behind the step's own (tests/evaluation/real/slowdown.py). A block is one A/A and one A/B run on the same
+# rounds at C=16: 5 pairs, samples of a second and more. OUT gets runs.jsonl, samples.jsonl and the servers' logs; another call
+# with the same OUT goes on counting until it holds the 10 blocks that are asked for. No block is begun after SECONDS (340).
+# Exit status 0: every A/A run was quiet and every slow-down found. Needs SGLang and its compiled kernels (recipe's jit_caches)
+# where the recipe looks for them: a cold start compiles for minutes.
+set -u
+out=${1:?usage: tools/gpu/ab_eval.sh OUT [SECONDS [BLOCKS [RECIPE]]]}
+seconds=${2:-340}
+blocks=${3:-10}
+recipe=${4:-v4mini-patched}
+root=$(cd "$(dirname "$0")/../.." && pwd)
+mkdir -p "$out" && out=$(cd "$out" && pwd) && cd "$root" || exit 2
+"${PYTHON:-python3}" tools/gpu/make_entry_point.py "$out/site" >/dev/null || exit 2
+export PYTHONPATH=$out/site:$root:$root/kernels${PYTHONPATH:+:$PYTHONPATH}
+done=$(grep -c '"kind": "A/A"' "$out/runs.jsonl" 2>/dev/null || true)
+left=$((blocks - ${done:-0}))
+[ "$left" -gt 0 ] || left=0
+# Three servers on one card: a pool of 131,072 tokens each, of which a point at C=16 takes a twentieth.
+exec "${PYTHON:-python3}" tests/evaluation/real/command.py --out "$out" --recipe "recipes/$recipe.toml" \
+    --slow "step:share=0.03" --points "${POINTS:-16}" --pairs "${PAIRS:-5}" --seconds "${SAMPLE_SECONDS:-1}" \
+    --blocks "$left" --blocks-a-start "$blocks" --budget "$seconds" --together \
+    --set max_total_tokens=131072 ${SET:-}
