@@ -178,6 +178,7 @@ def options(config: pytest.Config) -> Any:
         server_url=given.server_url,
         tokenizer=given.tokenizer,
         port=given.port,
+        profile=given.profile,
         seed=given.order_seed if given.order_seed is not None else int(time.time()),
         command=("pytest", *config.invocation_params.args),
     )

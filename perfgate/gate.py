@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from perfgate import checks, history, physics, preflight
+from perfgate import checks, history, past_runs, physics, preflight
 from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
 from perfgate.campaign import CampaignData, PointData
 from perfgate.recipe import Point, Recipe
@@ -15,7 +15,7 @@ from perfgate.redact import redact, redact_text
 from perfgate.result import Outcome, PointResult, RunResult, SampleRow
 from perfgate.sampler import Taken
 from perfgate.validity import Problem
-from perfgate.verdict import Verdict, judge, run_verdict
+from perfgate.verdict import Verdict, judge, run_verdict, starts_elsewhere
 from perfgate.workload import Sample
 
 
@@ -30,6 +30,8 @@ class Yardstick:
     samples: int
     max_samples: int
     points: int
+    past: past_runs.Past = field(default_factory=dict)
+    """This machine's own runs of the same fingerprint, by point, oldest first."""
 
     @property
     def judged_by(self) -> str:
@@ -57,7 +59,14 @@ class Yardstick:
             between_start=own.between_start_rel_sd,
         )
 
-    def judge(self, concurrency: int, samples: Sequence[Sample], problems: Sequence[str] = ()) -> Verdict:
+    def judge(
+        self,
+        concurrency: int,
+        samples: Sequence[Sample],
+        problems: Sequence[str] = (),
+        others: Mapping[int, Sequence[Sample]] | None = None,
+    ) -> Verdict:
+        """Judge one point; ``others`` are the samples of the run's other points, which show its starts too."""
         baseline = self.baseline(concurrency)
         return judge(
             samples,
@@ -70,22 +79,27 @@ class Yardstick:
             fingerprint=self.fingerprint if baseline is not None and not baseline.is_smoke else None,
             targets=_targets(self.recipe.point(concurrency)),
             concurrency=concurrency,
+            elsewhere=starts_elsewhere([(s, self.baseline(c)) for c, s in (others or {}).items() if c != concurrency]),
         )
 
-    def enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
+    def enough(
+        self, concurrency: int, samples: Sequence[Sample], others: Mapping[int, Sequence[Sample]] | None = None
+    ) -> bool:
         """Whether more samples would not change the answer."""
         if self.recording:
             return len(samples) >= self.max_samples
-        return self.judge(concurrency, samples).outcome is not Outcome.INCONCLUSIVE
+        return self.judge(concurrency, samples, others=others).outcome is not Outcome.INCONCLUSIVE
 
 
-def point_result(data: PointData, yardstick: Yardstick) -> PointResult:
-    """One point's verdict with all of its attempts, thrown-away ones too."""
+def point_result(
+    data: PointData, yardstick: Yardstick, others: Mapping[int, Sequence[Sample]] | None = None
+) -> PointResult:
+    """One point's verdict with all of its attempts, thrown-away ones too. ``others``: the run's samples by point."""
     rows = sample_rows(data.attempts)
     concurrency = data.plan.concurrency
     if (spoilt := unmeasured(data, rows)) is not None:
         return spoilt
-    return judged(yardstick.judge(concurrency, data.samples), concurrency, rows)
+    return judged(yardstick.judge(concurrency, data.samples, others=others), concurrency, rows)
 
 
 def unmeasured(data: PointData, rows: list[SampleRow]) -> PointResult | None:
@@ -157,7 +171,7 @@ def result(
     extra: Mapping[str, Any] | None = None,
 ) -> RunResult:
     """The whole run. A failing check fails the run as a failing point does."""
-    points = [point_result(p, yardstick) for p in data.points.values()]
+    points = [point_result(p, yardstick, data.samples()) for p in data.points.values()]
     return assemble(
         points,
         data,
@@ -200,6 +214,10 @@ def assemble(
     ]
     if outcome.passes and failed:
         outcome, why = failed[0].outcome, f"{why}; but check {failed[0].name}: {failed[0].why}"
+    # An A/B shows ratios: what its new side did beside another server is no run like the others.
+    side_by_side = judged_by == "ab"
+    own = {} if side_by_side else past_runs.entries(points, today(started_at), commit, yardstick.recording)
+    past = past_runs.merged(yardstick.file, yardstick.past, own)
     outside = seconds - data.server_seconds - data.client_seconds
     return RunResult(
         recipe=recipe.name,
@@ -220,8 +238,15 @@ def assemble(
         points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
         checks=made,
-        notes=[redact_text(note) for note in (*data.notes, *notes, *graphs_grew(yardstick.file, facts))],
-        extra={**extras(points, data, yardstick, facts), **(extra or {})},
+        notes=[
+            redact_text(note)
+            for note in (*data.notes, *notes, *graphs_grew(yardstick.file, facts), *past_runs.findings(past))
+        ],
+        extra={
+            **extras(points, data, yardstick, facts),
+            **({"history": past_runs.as_extra(past)} if past else {}),
+            **(extra or {}),
+        },
     )
 
 
@@ -258,7 +283,7 @@ def never_asked(point: PointResult, prediction: preflight.Prediction) -> PointRe
 def extras(
     points: Sequence[PointResult], data: CampaignData, yardstick: Yardstick, facts: checks.ServerFacts | None
 ) -> dict[str, Any]:
-    """The parts that only some runs have: scaling, predictions, history, loosened and orphaned baselines."""
+    """The parts that only some runs have: scaling, predictions, loosened and orphaned baselines."""
     found: dict[str, Any] = {}
     if (scaling := physics.as_extra(yardstick.recipe, points)) is not None:
         found["scaling"] = scaling
@@ -275,8 +300,6 @@ def extras(
 
 
 def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
-    past: dict[str, Any] = {}
-    turns: dict[str, list[int]] = {}
     loosened = []
     for concurrency in file.concurrencies:
         stored = file.stored_point(concurrency)
@@ -285,18 +308,11 @@ def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
         if stored.loosened is not None:
             mark = stored.loosened
             loosened.append(f"C={concurrency}: since {mark.since}, was {mark.throughput:g} tok/s: {mark.reason}")
-        if stored.history:
-            past[str(concurrency)] = [
-                {"date": h.date, "commit": h.commit, "median": h.throughput} for h in stored.history
-            ]
-            turns[str(concurrency)] = [c.index for c in history.change_points(history.series(file, concurrency))]
     orphaned = [
         f"C={o.concurrency}: {'; '.join(o.differences)}; {o.advice}"
         for o in history.orphans(file, yardstick.fingerprint)
     ]
     found: dict[str, Any] = {"loosened": loosened, "orphaned_baselines": orphaned}
-    if past:
-        found["history"] = past | ({"change_points": turns} if any(turns.values()) else {})
     return {key: value for key, value in found.items() if value}
 
 

@@ -42,6 +42,7 @@ class LocalHost:
         self._built = built
         """Gives the folder of the kernels that this server is to load, where those are not the installed ones."""
         self.server: Server | None = None
+        self.live: Sampler | None = None
         self.starts: list[StartRecord] = []
         self.notes: list[str] = []
         gpus.servers.append(lambda: set() if self.server is None else self.server.pids())
@@ -63,7 +64,7 @@ class LocalHost:
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = self._options.tokenizer or self.server.model or model_folder(self._recipe)
         watch = self._gpus.watch if self.server.owned else lambda: None
-        return Sampler(
+        self.live = Sampler(
             self._recipe,
             self.server,
             self._client,
@@ -74,10 +75,11 @@ class LocalHost:
             record.proof,
             record.windows,
         )
+        return self.live
 
     def lost(self) -> None:
         """The server is of no more use: end what is left of it."""
-        self._lost = True
+        self._lost, self.live = True, None
         if self._options.server_url is None:
             self._shared.drop()
 

@@ -35,6 +35,7 @@ class Options:
     server_url: str | None = None
     tokenizer: Path | None = None
     port: int | None = None
+    profile: bool = False
     seed: int = 0
     command: tuple[str, ...] = ()
 

@@ -23,6 +23,11 @@ def ledger_dir() -> Path:
     return cache_dir() / "servers"
 
 
+def history_dir() -> Path:
+    """This machine's history of runs that recorded no baseline."""
+    return cache_dir() / "history"
+
+
 def measure_lock() -> Path:
     """Held by the run that is measuring on this host."""
     return cache_dir() / "measure.lock"

@@ -1,4 +1,4 @@
-"""Where the GPU time of a stored trace went, by kind of kernel; no GPU is needed to read one.
+"""Where the GPU time of a stored trace went, by kind of kernel; no GPU is needed to read one (cpu_trace: CPU time).
 
 A trace is the Chrome JSON (``.json`` or ``.json.gz``) that ``torch.profiler`` writes, which is what SGLang's
 ``/start_profile`` and ``/stop_profile`` leave. Kernel times are summed, so kernels on two streams at once count twice.
@@ -11,7 +11,7 @@ import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,7 @@ from typing import IO, Any
 CHUNK = 1 << 20
 GPU_EVENTS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 GLUE = "glue"
+TENSOR_CORES = "tensor cores"
 
 RULES: tuple[tuple[str, str], ...] = (
     (
@@ -56,23 +57,42 @@ class ProfileError(ValueError):
 
 
 @dataclass(frozen=True)
+class Shares:
+    """Parts of the ``device``'s time, 0 to 1: by category, and in tensor-core kernels (None where there are none)."""
+
+    device: str
+    by_category: Mapping[str, float]
+    tensor_cores: float | None = None
+
+
+@dataclass(frozen=True)
 class Profile:
-    """GPU time of one trace in microseconds: in all, by category, on tensor cores, and the longest kernels by name."""
+    """Time of one trace in microseconds: in all, by category, on tensor cores, and the longest kernels by name.
+
+    ``device`` is GPU (kernels) or CPU (operators, their own time without the operators that they call).
+    """
 
     total_us: float
     by_category: dict[str, float]
     tensor_core_us: float
     kernels: int
     longest: tuple[tuple[str, str, float], ...]
+    device: str = "GPU"
 
     def share(self, category: str) -> float:
-        """The category's part of the GPU time, 0 to 1."""
+        """The category's part of the time, 0 to 1."""
         return self.by_category.get(category, 0.0) / self.total_us
 
     @property
     def tensor_core_share(self) -> float:
         """Part of the GPU time in tensor-core kernels, 0 to 1."""
         return self.tensor_core_us / self.total_us
+
+    @property
+    def shares(self) -> Shares:
+        """All parts, as they are stored."""
+        parts = {category: self.share(category) for category in self.by_category}
+        return Shares(self.device, parts, self.tensor_core_share if self.device == "GPU" else None)
 
 
 @dataclass(frozen=True)
@@ -101,7 +121,7 @@ def read_trace(path: str | Path, longest: int = 10) -> Profile:
     by_name: Counter[str] = Counter()
     kernels = 0
     try:
-        with _open(path) as file:
+        with opened(path) as file:
             for event in events(file):
                 if event.get("ph") == "X" and event.get("cat") in GPU_EVENTS:
                     duration = event.get("dur")
@@ -124,22 +144,32 @@ def read_trace(path: str | Path, longest: int = 10) -> Profile:
     return Profile(total, by_category, tensor_core, kernels, top)
 
 
-def compare(now: Profile, before: Profile) -> list[ShareChange]:
-    """Shares now against before, the largest change first; the last entry is not sorted in: tensor cores."""
-    changes = [ShareChange(c, before.share(c), now.share(c)) for c in CATEGORIES]
+def compare(now: Shares, before: Shares) -> list[ShareChange]:
+    """Shares now against before, the largest change first; on a GPU the last entry is not sorted in: tensor cores.
+
+    Raises ProfileError where one is GPU and the other CPU time.
+    """
+    if now.device != before.device:
+        raise ProfileError(f"{now.device} time now and {before.device} time before cannot be compared")
+    names = dict.fromkeys((*before.by_category, *now.by_category))
+    changes = [ShareChange(c, before.by_category.get(c, 0.0), now.by_category.get(c, 0.0)) for c in names]
     changes.sort(key=lambda c: -abs(c.change))
-    return [*changes, ShareChange("tensor cores", before.tensor_core_share, now.tensor_core_share)]
+    if now.tensor_cores is None or before.tensor_cores is None:
+        return changes
+    return [*changes, ShareChange(TENSOR_CORES, before.tensor_cores, now.tensor_cores)]
 
 
-def where_it_went(changes: Sequence[ShareChange], least: float = 0.02) -> str:
-    """One sentence for the report: which categories took more of the GPU time than before."""
-    more = [c for c in changes[:-1] if c.change >= least]
+def where_it_went(changes: Sequence[ShareChange], device: str = "GPU", least: float = 0.02) -> str:
+    """One sentence for the report: which categories took more of the device's time than before."""
+    more = [c for c in changes if c.category != TENSOR_CORES and c.change >= least]
     if not more:
-        return "no category takes more of the GPU time than before: all slowed alike, or the CPU did"
-    return "more of the GPU time than before: " + ", ".join(f"{c.category} {c.before:.0%} -> {c.now:.0%}" for c in more)
+        others = ", or the CPU did" if device == "GPU" else ""
+        return f"no category takes more of the {device} time than before: all slowed alike{others}"
+    parts = ", ".join(f"{c.category} {c.before:.0%} -> {c.now:.0%}" for c in more)
+    return f"more of the {device} time than before: {parts}"
 
 
-def _open(path: Path) -> IO[str]:
+def opened(path: Path) -> IO[str]:
     with path.open("rb") as probe:
         packed = probe.read(2) == b"\x1f\x8b"
     return gzip.open(path, "rt", encoding="utf-8") if packed else path.open(encoding="utf-8")

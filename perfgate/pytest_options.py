@@ -38,6 +38,11 @@ def add(parser: pytest.Parser, root: Path) -> None:
         metavar="REV",
         help="A/B: judge this checkout's kernels against those of this commit, side by side",
     )
+    option(
+        "--profile",
+        action="store_true",
+        help="where a point regresses, a trace by SGLang's profiler: where the time went; with --record, of every point",
+    )
     option("--server-url", default=None, help="measure a server that already runs")
     option("--tokenizer", type=Path, default=None, help="tokenizer folder, with --server-url")
     option("--port", type=int, default=None, help="port for the server that is started (default: a free one)")

@@ -6,13 +6,26 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from perfgate import ab, baseline, campaign, closing, fingerprint, gate, paths, report
+from perfgate import (
+    ab,
+    baseline,
+    campaign,
+    closing,
+    fingerprint,
+    gate,
+    local_history,
+    past_runs,
+    paths,
+    profiles,
+    profiling,
+    report,
+)
 from perfgate.environments import Environments
 from perfgate.gpu_guard import GpuGuard
 from perfgate.host import LocalHost, start_log
@@ -24,7 +37,7 @@ from perfgate.server import ServerError
 from perfgate.server.command import environment
 from perfgate.server.processes import end_leftovers
 from perfgate.server.shared import SharedServer
-from perfgate.verdict import Verdict, judge_ab
+from perfgate.verdict import Verdict, judge_ab, step_change
 from perfgate.workload import Sample
 from perfgate.workload.client import Client, ClientError
 
@@ -92,7 +105,7 @@ def _recorded(done: RunResult, one: _Single, options: Options) -> RunResult:
     Raises BaselineError; the results then say that nothing was recorded.
     """
     try:
-        done = _record(done, one.data, one.yardstick(), options)
+        done = _record(done, one.data, one.yardstick(), options, one.profiles)
     except baseline.BaselineError as error:
         told = done.model_copy(update={"notes": [*done.notes, f"nothing was recorded: {error}"]})
         with contextlib.suppress(ServerError):  # what was saved before stands, and this error is the one to tell
@@ -158,6 +171,8 @@ class _Run:
             options, options.recipe, self.shared, client, show, gpus, None if sides is None else sides.new
         )
         self._yardstick: gate.Yardstick | None = None
+        self.history_notes: list[str] = []
+        self.profiles = profiles.Profiles()
 
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
@@ -171,6 +186,9 @@ class _Run:
                 else None,
                 start_log=start_log(server) if server is not None else "",
             )
+            past, self.history_notes = local_history.read(
+                self.history_path(machine), local_history.state(self.options.recipe, machine)
+            )
             self._yardstick = gate.Yardstick(
                 recipe=self.options.recipe,
                 file=load_baseline(self.options, machine),
@@ -179,8 +197,12 @@ class _Run:
                 samples=self.options.samples,
                 max_samples=self.options.max_samples,
                 points=len(self.options.concurrencies),
+                past=past,
             )
         return self._yardstick
+
+    def history_path(self, machine: Mapping[str, object]) -> Path:
+        return local_history.history_path(self.options.recipe.name, fingerprint.hardware_name(machine))
 
     @property
     def seconds(self) -> float:
@@ -224,10 +246,7 @@ class _Single(_Run):
     def run(self) -> RunResult:
         options, data = self.options, self.data
         try:
-            self.guarded(
-                data,
-                lambda: campaign.run(options.recipe, self.host, self.order, self._enough, self.show, data),
-            )
+            self.guarded(data, self._measure)
             self.prove_replay(self.host)
         finally:
             facts = self.host.facts()
@@ -235,20 +254,51 @@ class _Single(_Run):
         closing.close(options.recipe, data, self.host.starts)
         data.notes += self.host.notes
         yardstick = self.yardstick()
-        return gate.result(
+        done = gate.result(
             data,
             yardstick,
             facts,
             started_at=self.started_at,
             seconds=self.seconds,
             left_out=options.left_out,
-            notes=_how_judged(yardstick, options),
+            notes=[*_how_judged(yardstick, options), *self.profiles.notes()],
             command=options.command,
             commit=self.commit,
+            extra=self.profiles.as_extra(),
         )
+        return done if options.record or self.interrupted is not None else self._remember(done, yardstick)
+
+    def _measure(self) -> None:
+        campaign.run(self.options.recipe, self.host, self.order, self._enough, self.show, self.data)
+        if self.options.profile:
+            self._look()
 
     def _enough(self, concurrency: int, samples: Sequence[Sample]) -> bool:
-        return self.yardstick().enough(concurrency, samples)
+        return self.yardstick().enough(concurrency, samples, self.data.samples())
+
+    def _look(self) -> None:
+        """Profile the points that regressed, or all that are recorded, while their server is up."""
+        rule, samples = self.yardstick(), self.data.samples()
+        points = [
+            c
+            for c, taken in samples.items()
+            if self.options.record or (taken and rule.judge(c, taken, others=samples).outcome is Outcome.REGRESSION)
+        ]
+        plans = {c: point.plan for c, point in self.data.points.items()}
+        shares = {} if self.options.record else profiles.recorded(rule.file)
+        folder = self.options.report / "profile"
+        self.profiles = profiling.look(self.host.live, shares, plans, points, folder, self.show)
+        self.profiles.recording = self.options.record
+
+    def _remember(self, done: RunResult, yardstick: gate.Yardstick) -> RunResult:
+        """Add the run to this machine's own history. A server that ran before is somebody else's, and left out."""
+        notes = list(self.history_notes)
+        if self.options.server_url is None:
+            entries = past_runs.entries(done.points, gate.today(done.started_at), done.commit)
+            path = self.history_path(yardstick.fingerprint)
+            state = local_history.state(self.options.recipe, yardstick.fingerprint)
+            notes += local_history.append(path, state, entries)
+        return done.model_copy(update={"notes": [*done.notes, *notes]})
 
 
 class _Compare(_Run):
@@ -284,8 +334,14 @@ class _Compare(_Run):
         data = ab.AbData(old=campaign.new(self.against, self.order), new=campaign.new(options.recipe, self.order))
         old = ab.Arm("old", self.against, self._old_host, data.old)
         new = ab.Arm("new", options.recipe, self.host, data.new)
+
+        def measure() -> None:
+            ab.run(old, new, self.order, self._enough, self.show, data)
+            if options.profile:
+                self._look(data, old, new)
+
         try:
-            self.guarded(data, lambda: ab.run(old, new, self.order, self._enough, self.show, data))
+            self.guarded(data, measure)
             self.prove_replay(self._old_host, self.host)
         finally:
             facts = self.host.facts()
@@ -298,12 +354,15 @@ class _Compare(_Run):
             if point.condemned:  # a pair needs both of its sides
                 data.new.condemn(point.condemned, [concurrency])
         data.new.notes += [*self.host.notes, *data.old.notes, *self._old_host.notes]
-        points = []
+        points, verdicts = [], {}
         for concurrency, point in data.new.points.items():
             rows = gate.sample_rows(point.attempts)
             spoilt = gate.unmeasured(point, rows)
             verdict = self._judge(concurrency, data.pairs.get(concurrency, []))
+            if spoilt is None:
+                verdicts[concurrency] = verdict
             points.append(spoilt or gate.judged(verdict, concurrency, rows))
+        told = step_change(verdicts)
         data.new.server_seconds += data.old.server_seconds
         data.new.client_seconds += data.old.client_seconds
         return gate.assemble(
@@ -314,16 +373,29 @@ class _Compare(_Run):
             started_at=self.started_at,
             seconds=self.seconds,
             left_out=options.left_out,
-            notes=self._sides,
+            notes=[
+                *self._sides,
+                *([] if told is None else [f"step time over all points: {told}"]),
+                *self.profiles.notes(),
+            ],
             command=options.command,
             commit=self.commit,
-            extra={"against": self._against()},
+            extra={"against": self._against(), **self.profiles.as_extra()},
             judged_by="ab",
         )
 
     def _against(self) -> dict[str, str]:
         commit = self.options.against_commit
         return {"recipe": self.against.name} | ({} if commit is None else {"commit": commit.sha})
+
+    def _look(self, data: ab.AbData, old: ab.Arm, new: ab.Arm) -> None:
+        """Profile the points that regressed, on both sides."""
+        if old.sampler is None or new.sampler is None:
+            return
+        points = [c for c, pairs in data.pairs.items() if self._judge(c, pairs).outcome is Outcome.REGRESSION]
+        plans = {c: point.plan for c, point in data.new.points.items()}
+        folder = self.options.report / "profile"
+        self.profiles = profiling.look(new.sampler, old.sampler, plans, points, folder, self.show)
 
     def _judge(self, concurrency: int, pairs: Sequence[ab.Pair]) -> Verdict:
         return judge_ab(
@@ -349,7 +421,13 @@ def _how_judged(yardstick: gate.Yardstick, options: Options) -> list[str]:
     return notes
 
 
-def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardstick, options: Options) -> RunResult:
+def _record(
+    done: RunResult,
+    data: campaign.CampaignData,
+    yardstick: gate.Yardstick,
+    options: Options,
+    looked: profiles.Profiles,
+) -> RunResult:
     dirty = {p.concurrency for p in done.points if p.outcome in (Outcome.INVALID, Outcome.MISSING)}
     good = {c: p.samples for c, p in data.points.items() if p.samples and not p.closed and c not in dirty}
     if not good:
@@ -366,6 +444,7 @@ def _record(done: RunResult, data: campaign.CampaignData, yardstick: gate.Yardst
         commit=done.commit,
         sglang_version=str(yardstick.fingerprint["software"].get("sglang", "")) or None,
         server_arguments=yardstick.fingerprint["server"],
+        profiles=looked.stored(),
         graph_gib=next((c.value for c in done.checks if c.name == "graph memory"), None),
     )
     kinds = {"new": written.new, "tightened": written.tightened, "loosened": written.loosened}

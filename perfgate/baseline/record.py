@@ -25,9 +25,13 @@ from perfgate.baseline.schema import (
     StoredMetric,
     StoredMetrics,
     StoredPoint,
+    StoredShares,
 )
 from perfgate.stats import median
 from perfgate.workload import Sample
+
+RECORDED = "recorded"
+"""Outcome of the runs in a history that became the baseline."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,15 @@ def record(
     commit: str | None = None,
     sglang_version: str | None = None,
     server_arguments: Mapping[str, Any] | None = None,
+    profiles: Mapping[int, StoredShares] | None = None,
     graph_gib: float | None = None,
 ) -> Recorded:
     """Record valid samples of some points into ``path``; its other points stay as they are.
 
-    ``server_arguments`` and ``fingerprint`` are stored as given: the caller has taken keys, tokens and paths out.
+    What is replaced is kept, and each recorded point's medians are appended to its short history.
+
+    ``profiles``: where each point's time went, if it was looked at; what an earlier recording saw is not kept, since it is of
+    other code. ``server_arguments`` and ``fingerprint`` are stored as given: the caller has taken keys, tokens and paths out.
     Raises BaselineError where a point has no usable sample, where the file belongs to another recipe or hardware,
     where a worse value comes without a ``reason``, or where writing fails; the old file then stands untouched.
     """
@@ -88,7 +96,9 @@ def record(
                 f"{path}: C={concurrency} would become looser ({_describe(former, point)}): "
                 "give the reason with --reason TEXT; it is kept beside the old values and shown in every report"
             )
-        stored[str(concurrency)] = point if former is None else _succeed(point, former)
+        point = point if former is None else _succeed(point, former)
+        shares = (profiles or {}).get(concurrency)
+        stored[str(concurrency)] = _remember(point).model_copy(update={"profile": shares})
         done[kind].append(concurrency)
     if not points:
         raise BaselineError(f"{path}: nothing was measured, so nothing is recorded")
@@ -197,6 +207,19 @@ def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
             "history": old.history[-HISTORY_KEPT:],
         }
     )
+
+
+def _remember(point: StoredPoint) -> StoredPoint:
+    """``point`` with what is recorded as the last of its history."""
+    step = point.metrics.step_time
+    entry = HistoryEntry(
+        date=point.provenance.recorded_at,
+        commit=point.provenance.commit,
+        throughput=point.metrics.throughput.median,
+        step_time=step.median if step else None,
+        outcome=RECORDED,
+    )
+    return point.model_copy(update={"history": [*point.history, entry][-HISTORY_KEPT:]})
 
 
 def _describe(old: StoredPoint | None, new: StoredPoint) -> str:

@@ -106,6 +106,14 @@ class HistoryEntry(_Part):
     outcome: str = ""
 
 
+class StoredShares(_Part):
+    """Where the time of this point went when it was recorded, 0 to 1: GPU time by kernels, or CPU time by operators."""
+
+    device: Literal["GPU", "CPU"]
+    by_category: dict[str, Annotated[float, Field(ge=0, le=1)]]
+    tensor_cores: Annotated[float, Field(ge=0, le=1)] | None = None
+
+
 class StoredPoint(_Part):
     metrics: StoredMetrics
     accept_length: Positive | None = None
@@ -113,6 +121,7 @@ class StoredPoint(_Part):
     replaced: list[Replaced] = Field(default_factory=list)
     loosened: Loosened | None = None
     history: list[HistoryEntry] = Field(default_factory=list)
+    profile: StoredShares | None = None
 
 
 class StoredFile(_Part):

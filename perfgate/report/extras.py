@@ -6,7 +6,8 @@ The keys and what they hold (every part, and every key marked ?, may be absent):
              points: [{n, step_ms, sd_ms?}] or [[n, step_ms, sd_ms]], laws? [text],
              baseline? {a, b, e?, experts?, points?}}; times in ms
 ``history``  {"1": [{date, commit?, median or throughput, …}], change_points? {"1": [index, …]}}; medians in tok/s
-``profile``  {shares: {category: share}, baseline_shares? {category: share}}
+``profile``  {shares: {category: share}, baseline_shares? {category: share}, device? "GPU" or "CPU", concurrency?, said?,
+             tensor_cores?, baseline_tensor_cores?, points? {"16": the same}}
 ``kernels``, ``preflight``, ``loosened``, ``orphaned_baselines``  lists of texts or of flat tables
 """
 

@@ -147,7 +147,7 @@ def history(source: Source, series: extras.Series) -> Markup:
 
 
 def profile(source: Source) -> Markup:
-    """GPU time by category: this run's share filled, the baseline's hatched below it. Raises extras.ShapeError."""
+    """GPU (or CPU) time by category: this run's share filled, the baseline's hatched below it. Raises extras.ShapeError."""
     path = "/extra/profile"
     data = source.get(path)
     mine = extras.shares(data, "shares", path)
@@ -165,7 +165,8 @@ def profile(source: Source) -> Markup:
                 place = join(path, key, name)
                 body.append(svg.rect(190, y + drop, x(values[name]) - 190, 14, css, source.attributes(place, "%")))
                 body.append(_value_text(source, x(values[name]) + 6, y + drop + 11, place, "%"))
-    return svg.figure(_WIDTH, 16 + step * len(names), "GPU time by category, this run and the baseline", body)
+    device = "CPU" if data.get("device") == "CPU" else "GPU"
+    return svg.figure(_WIDTH, 16 + step * len(names), f"{device} time by category, this run and the baseline", body)
 
 
 def _value_text(source: Source, x: float, y: float, path: str, kind: str) -> Markup:

@@ -158,4 +158,4 @@ def test_history_grows_by_run_is_kept_short_and_moves_no_floor(path):
 def test_history_survives_a_new_recording(path):
     append_history(path, {16: HistoryEntry(date="d", throughput=1000)})
     record_first(path, points={16: samples([1100] * 3)})
-    assert len(load(path).stored_point(16).history) == 1
+    assert [e.date for e in load(path).stored_point(16).history] == ["2026-11-29", "d", "2026-11-29"]

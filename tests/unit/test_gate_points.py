@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from perfgate import gate, preflight
+import pytest
+from unit.test_verdict_elsewhere import measured
+
+from perfgate import campaign, gate, preflight, recipe
+from perfgate.baseline import load, record
 from perfgate.result import Outcome, PointResult
+from perfgate.sampler import Taken
 from perfgate.workload import Plan
 
 
@@ -36,3 +41,24 @@ def test_a_regression_stays_one_and_says_what_cut_into_it() -> None:
 @pytest.mark.parametrize("facts", [{}, {"max_running_requests": 64, "max_total_tokens": 65536}])
 def test_a_server_with_room_or_that_does_not_say_changes_nothing(facts: dict[str, int]) -> None:
     assert gate.never_asked(point(Outcome.PASS), prediction(**facts)) == point(Outcome.PASS)
+
+
+def test_the_run_judges_each_point_with_what_its_other_points_show_of_the_starts(tmp_path: Path) -> None:
+    tiny = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
+    points = [p.model_copy(update={"noise": recipe.Noise()}) for p in tiny.points]
+    quiet = tiny.bounds.model_copy(update={"between_start_rel_sd": 0.0005})
+    tiny = tiny.model_copy(update={"points": points, "bounds": quiet})
+    seeds = {1: 576, 16: 76, 64: 577}
+    old = {c: measured(seed + (c == 16), 0.004, concurrency=c)[0] for c, seed in seeds.items()}
+    path = tmp_path / "h.json"
+    record(path, recipe="r", hardware="h", points=old, fingerprint={}, recorded_at="2026-11-29", reason="first")
+    rule = gate.Yardstick(tiny, load(path), {}, False, 20, 20, 3)
+    run = {1: old[1], 16: measured(76, 0.004, level=986)[0], 64: old[64]}
+    assert rule.judge(16, run[16]).outcome is Outcome.INCONCLUSIVE
+    data = campaign.new(tiny, campaign.Order((1, 16, 64), 20, 20, 0))
+    for concurrency, samples in run.items():
+        data.points[concurrency].attempts = [Taken(tiny.plan(concurrency), sample) for sample in samples]
+    done = gate.result(data, rule, None, started_at=0.0, seconds=1.0)
+    assert {p.concurrency: p.outcome for p in done.points}[16] is Outcome.REGRESSION
+    assert not rule.enough(16, run[16])
+    assert rule.enough(16, run[16], data.samples())

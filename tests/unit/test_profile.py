@@ -88,11 +88,11 @@ def test_our_own_kernels_find_their_category_and_whether_they_use_tensor_cores(f
 def test_the_report_says_where_the_time_went(tmp_path, rows):
     before = read_trace(write(tmp_path / "a.json", rows))
     now = read_trace(write(tmp_path / "b.json", [*rows, event("sm90_fp8_paged_mqa_logits", 100.0)]))
-    changes = compare(now, before)
+    changes = compare(now.shares, before.shares)
     assert changes[0].category == "indexer"
     assert changes[-1].category == "tensor cores"
     assert where_it_went(changes) == "more of the GPU time than before: indexer 10% -> 55%"
-    assert "all slowed alike" in where_it_went(compare(before, before))
+    assert "all slowed alike" in where_it_went(compare(before.shares, before.shares))
 
 
 def test_a_trace_larger_than_a_chunk_is_read_across_the_seams(tmp_path, rows, monkeypatch):
