@@ -34,12 +34,12 @@ def start(command: list[str], out: Path, **settings: Any) -> subprocess.Complete
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=600,
     )
 
 
 def script(out: Path, **settings: Any) -> subprocess.CompletedProcess[str]:
-    return start([str(ROOT / "tools" / "gpu" / "kernelbench.sh"), str(out), "280"], out, **settings)
+    return start([str(ROOT / "tools" / "gpu" / "kernelbench.sh"), str(out), "580"], out, **settings)
 
 
 def suite(out: Path, *options: str, **settings: Any) -> subprocess.CompletedProcess[str]:
