@@ -179,7 +179,10 @@ def test_two_suites_started_at_once_measure_one_after_the_other(tmp_path: Path, 
     runs = [Run(tmp_path / name, cache=tmp_path / "cache") for name in ("one", "two")]
     started += runs
     found = [run.end(2 * STARTING) for run in runs]
-    assert [f.code for f in found] == [0, 0], [f.text for f in found]
+    for one in found:
+        # What else the machine does may spoil a sample of either; what may not happen is that one suite spoils the other's.
+        assert one.verdicts()[1] in ("PASS", "INVALID"), one.text[-3000:]
+        assert not any(word in one.point(1)["why"] for word in ("stray", "counters", "wrong_result")), one.point(1)
     assert sum("another run is measuring on this host" in f.text for f in found) == 1
     spans = sorted(life(f.report / "server-start1.log") for f in found)
     assert spans[0][1] <= spans[1][0]
