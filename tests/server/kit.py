@@ -84,7 +84,7 @@ def start(
         return subprocess.Popen(command, cwd=root, stdout=sink, stderr=subprocess.STDOUT, text=True, env=env)
 
 
-def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -> Outcome:
+def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 1200) -> Outcome:
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
