@@ -98,7 +98,7 @@ def _listen_to_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 400) -> Outcome:
+def finish(process: subprocess.Popen[str], folder: Path, seconds: float = 1200) -> Outcome:
     try:
         code = process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
