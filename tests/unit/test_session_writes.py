@@ -47,7 +47,7 @@ def test_a_baseline_that_cannot_be_written_is_told_after_the_results_are_saved(
         raise baseline.BaselineError("b.json: cannot be written")
 
     class Run:
-        data = None
+        data = profiles = None
 
         def yardstick(self) -> None:
             return None
