@@ -215,8 +215,7 @@ class _Run:
     def guarded(self, data: campaign.CampaignData | ab.AbData, measure: Callable[[], None]) -> None:
         """Measure; whatever ends it early, before its first step too, leaves every open point with a reason."""
         try:
-            # Importing the client is part of what comes before the first sample, as the server's start is: one deadline for both.
-            self.client.wait_ready(self.options.recipe.limits.start_seconds)
+            self.client.wait_ready()
             measure()
         except KeyboardInterrupt as stop:
             self.interrupted = stop

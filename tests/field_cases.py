@@ -100,7 +100,7 @@ def table(wanted: list[Row], tests: dict[str, list[str]]) -> str:
     return "\n".join(lines)
 
 
-def read_run(paths: list[Path]) -> dict[str, object]:
+def read_run(paths: list[Path], note: str = "") -> dict[str, object]:
     """The result of a run of pytest from its JUnit files (one, or one for each part that was run by itself): date, machine,
     and for each test what came of it and in how many seconds."""
     suites = [suite for path in paths for suite in ET.parse(path).getroot().iter("testsuite")]
@@ -115,6 +115,7 @@ def read_run(paths: list[Path]) -> dict[str, object]:
         "date": max(suite.get("timestamp") or "" for suite in suites)[:10],
         "seconds": round(sum(float(suite.get("time") or 0) for suite in suites)),
         "parts": len(suites),
+        "note": note,
         "cores": os.cpu_count(),
         "load": round(os.getloadavg()[2], 1),
         "tests": tests,
@@ -134,11 +135,16 @@ def run_table(ran: dict[str, object]) -> str:
     """The last whole run as markdown."""
     tests: list[tuple[str, str, float]] = ran["tests"]  # type: ignore[assignment]
     passed = sum(verdict == "passed" for _, verdict, _ in tests)
-    parts = f", run in {ran['parts']} parts beside each other" if ran["parts"] != 1 else ""
-    lines = ["## The last whole run of the tier", ""]
+    one = ran["parts"] == 1
+    title = "The last whole run of the tier" if one else "The last result of each test of the tier"
+    where = f"on {ran['cores']} cores that had {ran['load']} processes to run (mean of its last 15 minutes)"
+    what = f"**{passed} of {len(tests)} passed** in {ran['seconds']} s"
+    if one:
+        said = f"`pytest -m faults` on {ran['date']}: {what}, {where}."
+    else:
+        said = f"Not one run: put together from {ran['parts']} runs of parts of the tier, the last on {ran['date']}: {what}, {where}."
+    lines = [f"## {title}", "", said, *([str(ran["note"])] if ran.get("note") else [])]
     lines += [
-        f"`pytest -m faults` on {ran['date']}: **{passed} of {len(tests)} passed** in {ran['seconds']} s{parts}, on {ran['cores']}"
-        f" cores that had {ran['load']} processes to run (mean of its last 15 minutes).",
         "",
         *STANDS_IN.splitlines(),
         "",
@@ -154,6 +160,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--write", type=Path, help="write the table there instead of printing it")
     parser.add_argument("--ran", type=Path, nargs="+", help="the JUnit files of a whole run of the tier, to be kept")
+    parser.add_argument("--note", default="", help="what has to be known of that run, kept with it")
     parser.add_argument("--rows", default="C,B,X,R,N,K", help="groups or ids, by comma (default: all)")
     parser.add_argument("arguments", nargs="*", help="what pytest collects from (default: tests)")
     options = parser.parse_args(argv)
@@ -161,7 +168,7 @@ def main(argv: list[str] | None = None) -> int:
     wanted = [row for row in rows() if row.id in chosen or row.id[0] in chosen]
     tests = tests_by_row(options.arguments or [str(HERE)])
     if options.ran:
-        RAN.write_text(json.dumps(read_run(options.ran), indent=1) + "\n", encoding="utf-8")
+        RAN.write_text(json.dumps(read_run(options.ran, options.note), indent=1) + "\n", encoding="utf-8")
     text = table(wanted, tests)
     if RAN.is_file():
         text += "\n" + run_table(json.loads(RAN.read_text(encoding="utf-8")))

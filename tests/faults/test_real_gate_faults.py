@@ -37,8 +37,8 @@ class Run:
 
     def __init__(self, folder: Path, *arguments: str, cache: Path | None = None) -> None:
         changes = {
-            "start_seconds = 180": "start_seconds = 900",
-            "max_startup_seconds = 120": "max_startup_seconds = 900",
+            "start_seconds = 600": "start_seconds = 900",
+            "max_startup_seconds = 400": "max_startup_seconds = 900",
         }
         recipe = kit.quick_recipe(folder, **changes)
         self.folder, self.report, self.baselines = folder, folder / "report", folder / "baselines"

@@ -185,8 +185,8 @@ def bench(folder: Path, environment: Mapping[str, str] | None = None, **changes:
     """A started server on cpu-tiny with short samples and deadlines; whatever it started is gone at the end."""
     short = {
         "sample_seconds = 120": f"sample_seconds = {SAMPLE_SECONDS}\nhang_seconds = 5",
-        "start_seconds = 180": "start_seconds = 900",
-        "max_startup_seconds = 120": "max_startup_seconds = 900",
+        "start_seconds = 600": "start_seconds = 900",
+        "max_startup_seconds = 400": "max_startup_seconds = 900",
     }
     chosen = recipes.load(quick_recipe(folder, **short, **changes))
     chosen.server.env.update(environment or {})
@@ -195,7 +195,7 @@ def bench(folder: Path, environment: Mapping[str, str] | None = None, **changes:
         server = start(chosen, host.model_folder(chosen), log, paths.ledger_dir())
         one = Bench(chosen, server, client, folder)
         try:
-            client.wait_ready(chosen.limits.start_seconds)
+            client.wait_ready()
             yield one
         finally:
             one.stop()

@@ -60,6 +60,10 @@ def test_a_run_of_the_tier_is_counted_from_its_junit_files(tmp_path: Path) -> No
         (tmp_path / name).write_text(suite)
     ran = field_cases.read_run([tmp_path / "one", tmp_path / "two"])
     text = field_cases.run_table(ran)
-    assert "on 2026-11-30: **1 of 2 passed** in 15 s, run in 2 parts beside each other" in text
+    assert "Not one run: put together from 2 runs" in text
+    assert "the last on 2026-11-30: **1 of 2 passed** in 15 s" in text
+    whole = field_cases.run_table(field_cases.read_run([tmp_path / "one"], "on a quiet machine"))
+    assert "`pytest -m faults` on 2026-11-30: **1 of 1 passed** in 10 s" in whole
+    assert "on a quiet machine" in whole
     assert "| `faults/test_x.py::test_a` | passed | 2 |" in text
     assert "| `faults/test_x.py::test_b[1]` | failure | 1 |" in text
