@@ -133,6 +133,25 @@ class Warmup(_Table):
     max_rounds: int = Field(default=3, ge=1)
 
 
+class Output(_Table):
+    """The output check of an A/B run: ``steps`` greedy tokens after one random prompt of each length, by both servers."""
+
+    steps: int = Field(default=64, ge=1)
+    prompt_lengths: list[int] = Field(
+        default=[5, 64, 129, 512], min_length=2, description="two or more, so that answers can be told apart"
+    )
+    floor: float = Field(
+        default=0.0, ge=0, description="least bound, in nats, for a server that never differs from itself"
+    )
+
+    @field_validator("prompt_lengths")
+    @classmethod
+    def _lengths(cls, lengths: list[int]) -> list[int]:
+        if any(n < 1 for n in lengths):
+            raise ValueError("a prompt has at least one token")
+        return lengths
+
+
 class Limits(_Table):
     """Deadlines in seconds, and bounds on the start itself."""
 
@@ -173,6 +192,7 @@ class Recipe(_Table):
     points: list[Point] = Field(min_length=1)
     patch: Patch = Patch()
     warmup: Warmup = Warmup()
+    output: Output | None = Field(default=None, description="hold an A/B's new answers to the old ones")
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     graphs_reason: str | None = Field(

@@ -19,6 +19,7 @@ from perfgate import (
     closing,
     fingerprint,
     gate,
+    output_gate,
     local_history,
     past_runs,
     paths,
@@ -328,6 +329,7 @@ class _Compare(_Run):
         self._old_host = LocalHost(
             old_options, self.against, self._old_shared, client, show, gpus, None if sides is None else sides.old
         )
+        self._answers = output_gate.OutputGate(options.recipe, self.against, show)
 
     def run(self) -> RunResult:
         options = self.options
@@ -337,6 +339,7 @@ class _Compare(_Run):
 
         def measure() -> None:
             ab.run(old, new, self.order, self._enough, self.show, data)
+            self._answers.compare(self._old_host, self.host)
             if options.profile:
                 self._look(data, old, new)
 
@@ -382,6 +385,7 @@ class _Compare(_Run):
             commit=self.commit,
             extra={"against": self._against(), **self.profiles.as_extra()},
             judged_by="ab",
+            checked=self._answers.checks(),
         )
 
     def _against(self) -> dict[str, str]:
