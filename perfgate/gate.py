@@ -169,6 +169,7 @@ def result(
     command: Sequence[str] = (),
     commit: str | None = None,
     extra: Mapping[str, Any] | None = None,
+    checked: Sequence[CheckResult] = (),
 ) -> RunResult:
     """The whole run. A failing check fails the run as a failing point does."""
     points = [point_result(p, yardstick, data.samples()) for p in data.points.values()]
@@ -184,6 +185,7 @@ def result(
         command=command,
         commit=commit,
         extra=extra,
+        checked=checked,
     )
 
 

@@ -68,7 +68,7 @@ def compare(new: Recipe, old: Recipe, report: Path) -> CheckResult:
                     f"{new.name} knows {output_gate.vocabulary(server)} token ids and {old.name} {known}: not one model"
                 )
             candidate = output_gate.follow(server, asked, own.first, new.limits.sample_seconds)
-    return output_report.row(old.name, new.name, own, candidate, table.floor)
+    return output_report.row(*output_gate.names(old, new), own, candidate, table.floor)
 
 
 def shown(found: CheckResult) -> list[str]:

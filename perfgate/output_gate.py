@@ -69,7 +69,7 @@ class OutputGate:
             asked = prompts(table, min(vocabulary(first), vocabulary(second)))
             own = follow_itself(first, asked, table.steps, self._old.limits.sample_seconds)
             candidate = follow(second, asked, own.first, self._new.limits.sample_seconds)
-            self._found = output_report.row(self._old.name, self._new.name, own, candidate, table.floor)
+            self._found = output_report.row(*names(self._old, self._new), own, candidate, table.floor)
         except CheckFailed as error:
             self._found = output_report.not_made(redact_text(str(error)), error.evidence)
         finally:
@@ -126,6 +126,11 @@ def _flush(base_url: str) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
+
+
+def names(old: Recipe, new: Recipe) -> tuple[str, str]:
+    """What the row calls the sides: two commits' kernels have one recipe."""
+    return (old.name, new.name) if old.name != new.name else ("the old side", "the new side")
 
 
 def _live(host: Host, label: str) -> Server:

@@ -152,6 +152,26 @@ class Output(_Table):
         return lengths
 
 
+class Context(_Table):
+    """Step time at C=1 with growing prompts, after the points: decode time per 1,000 tokens of real context."""
+
+    lengths: list[int] = Field(min_length=3, description="prompt tokens")
+    output_len: int = Field(default=64, ge=2)
+    prompts: int = Field(default=5, ge=2, description="prompts a sample; its step time is their median")
+    repeats: int = Field(default=3, ge=2, description="samples a length")
+    knee: int = Field(default=2048, ge=1, description="tokens at which the slope may change")
+    us_per_1000_tokens: float | None = Field(default=None, gt=0, description="the most that passes, on either side")
+
+    @model_validator(mode="after")
+    def _sides(self) -> Context:
+        if len(set(self.lengths)) != len(self.lengths) or min(self.lengths) < 1:
+            raise ValueError(f"lengths must be different and above 0, got {self.lengths}")
+        # The context of a step is the prompt and what is answered so far: on average half of the output.
+        if sum(n + self.output_len / 2 <= self.knee for n in self.lengths) < 2:
+            raise ValueError(f"two lengths with their output must lie below the knee of {self.knee} tokens")
+        return self
+
+
 class Limits(_Table):
     """Deadlines in seconds, and bounds on the start itself."""
 
@@ -193,6 +213,7 @@ class Recipe(_Table):
     patch: Patch = Patch()
     warmup: Warmup = Warmup()
     output: Output | None = Field(default=None, description="hold an A/B's new answers to the old ones")
+    context: Context | None = Field(default=None, description="what a step costs per 1,000 tokens of context")
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     graphs_reason: str | None = Field(

@@ -17,10 +17,11 @@ from perfgate import (
     baseline,
     campaign,
     closing,
+    context_sweep,
     fingerprint,
     gate,
-    output_gate,
     local_history,
+    output_gate,
     past_runs,
     paths,
     profiles,
@@ -174,6 +175,7 @@ class _Run:
         self._yardstick: gate.Yardstick | None = None
         self.history_notes: list[str] = []
         self.profiles = profiles.Profiles()
+        self.context = context_sweep.ContextSweep(options.recipe, options.seed, show)
 
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
@@ -265,12 +267,15 @@ class _Single(_Run):
             notes=[*_how_judged(yardstick, options), *self.profiles.notes()],
             command=options.command,
             commit=self.commit,
-            extra=self.profiles.as_extra(),
+            extra={**self.profiles.as_extra(), **self.context.as_extra()},
+            checked=self.context.checks(),
         )
         return done if options.record or self.interrupted is not None else self._remember(done, yardstick)
 
     def _measure(self) -> None:
         campaign.run(self.options.recipe, self.host, self.order, self._enough, self.show, self.data)
+        self.context.measure(self.host.live)
+        self.data.client_seconds += self.context.seconds
         if self.options.profile:
             self._look()
 
@@ -339,6 +344,8 @@ class _Compare(_Run):
 
         def measure() -> None:
             ab.run(old, new, self.order, self._enough, self.show, data)
+            self.context.measure(self.host.live)
+            data.new.client_seconds += self.context.seconds
             self._answers.compare(self._old_host, self.host)
             if options.profile:
                 self._look(data, old, new)
@@ -383,9 +390,9 @@ class _Compare(_Run):
             ],
             command=options.command,
             commit=self.commit,
-            extra={"against": self._against(), **self.profiles.as_extra()},
+            extra={"against": self._against(), **self.profiles.as_extra(), **self.context.as_extra()},
             judged_by="ab",
-            checked=self._answers.checks(),
+            checked=[*self._answers.checks(), *self.context.checks()],
         )
 
     def _against(self) -> dict[str, str]:

@@ -194,7 +194,7 @@ def test_prompts_are_the_same_every_time_and_of_the_lengths_asked_for():
 def test_one_prompt_or_an_empty_one_is_refused(tmp_path, lengths):
     path = tmp_path / "cpu-tiny.toml"
     path.write_text(f"{CPU_TINY.read_text()}\n[output]\nprompt_lengths = {lengths}\n")
-    with pytest.raises(RecipeError, match="output.prompt_lengths"):
+    with pytest.raises(RecipeError, match=r"output\.prompt_lengths"):
         load(path)
 
 
