@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from perfgate import context_report
+from perfgate.campaign import length_to
 from perfgate.recipe import Context, Recipe
 from perfgate.result import CheckResult
 from perfgate.sampler import Sampler, Show, Taken
@@ -45,7 +46,8 @@ class ContextSweep:
         return {} if table is None or not self._readings else context_report.as_extra(table, self._readings)
 
     def measure(self, sampler: Sampler | None) -> None:
-        """All lengths in random order, ``repeats`` times, after one discarded sample of each."""
+        """All lengths in random order, ``repeats`` times, after one discarded sample of each, from which the others take
+        their length: one that is too short holds more of the client's own time than is valid."""
         table = self._recipe.context
         if table is None:
             return
@@ -53,25 +55,26 @@ class ContextSweep:
             self._failed = context_report.not_made(table, "the server is not there any more")
             return
         taker = _for_long_prompts(sampler)
-        retakes = self._recipe.workload.max_retakes
+        work = self._recipe.workload
+        plans = {n: Plan(1, table.prompts, n, table.output_len, work.client_warmup_requests) for n in table.lengths}
         for round_ in range(-1, table.repeats):
             order = list(table.lengths)
             self._dice.shuffle(order)
             for length in order:
                 what = "warm-up, thrown away" if round_ < 0 else f"sample {round_ + 1} of {table.repeats}"
                 self._show(f"context of {length} tokens, C=1: {what}")
-                taken = self._take(taker, table, length, retakes if round_ >= 0 else 0)
+                taken = self._take(taker, plans[length], work.max_retakes if round_ >= 0 else 0)
                 if taken.failure is not None or (round_ >= 0 and not taken.counts):
                     self._failed = _spoilt(table, length, taken)
                     return
+                if round_ < 0:
+                    plans[length] = length_to(plans[length], taken, work.min_seconds)
                 step = taken.sample.step_ms if taken.sample is not None else None
                 if round_ >= 0 and step is not None:
                     self._readings.setdefault(length, []).append(step)
         self._done = True
 
-    def _take(self, taker: Sampler, table: Context, length: int, retakes: int) -> Taken:
-        own = self._recipe.workload.client_warmup_requests
-        plan = Plan(1, table.prompts, length, table.output_len, own)
+    def _take(self, taker: Sampler, plan: Plan, retakes: int) -> Taken:
         while True:
             taken = taker.take(plan, self._dice.randrange(2**31), self._show)
             self.seconds += taken.seconds

@@ -157,7 +157,11 @@ class Context(_Table):
 
     lengths: list[int] = Field(min_length=3, description="prompt tokens")
     output_len: int = Field(default=64, ge=2)
-    prompts: int = Field(default=5, ge=2, description="prompts a sample; its step time is their median")
+    prompts: int = Field(
+        default=5,
+        ge=2,
+        description="prompts a sample, or as many as take workload.min_seconds; its step time is their median",
+    )
     repeats: int = Field(default=3, ge=2, description="samples a length")
     knee: int = Field(default=2048, ge=1, description="tokens at which the slope may change")
     us_per_1000_tokens: float | None = Field(default=None, gt=0, description="the most that passes, on either side")

@@ -164,11 +164,12 @@ class Sampler:
     """Answers by a script: (length, how many-th take) -> Taken."""
 
     def __init__(self, recipe, answer, alive=True):
-        self.recipe, self.answer, self.taken = recipe, answer, []
+        self.recipe, self.answer, self.taken, self.plans = recipe, answer, [], []
         self.server = SimpleNamespace(alive=lambda: alive)
 
     def take(self, plan, seed, show):
         self.taken.append((plan.input_len, self.recipe.workload.little_share))
+        self.plans.append(plan)
         return self.answer(plan, sum(n == plan.input_len for n, _ in self.taken))
 
 
@@ -205,6 +206,12 @@ def test_every_length_is_warmed_once_and_then_taken_in_every_round():
         ("64", "128", "256", "512"), 2
     )
     assert sweep.seconds == 24.0
+
+
+def test_samples_are_as_long_as_the_points_samples_are():
+    _, sampler = swept()
+    # A warm-up of 5 prompts takes 1 s; the recipe asks for 4 s, and a quarter is to spare.
+    assert [plan.num_prompts for plan in sampler.plans] == [5] * 4 + [25] * 8
 
 
 def test_a_long_prefill_is_not_taken_for_a_standstill_and_the_points_keep_their_bound():
