@@ -19,9 +19,19 @@ def main(arguments: list[str]) -> int:
         from perfgate.report import command
 
         return command.main(arguments[1:])
+    if arguments[:1] == ["output"]:
+        from perfgate import output_command
+
+        return output_command.main(arguments[1:])
+    if arguments[:1] == ["compare-context"]:
+        from perfgate import context_compare
+
+        return context_compare.main(arguments[1:])
     print("usage: python -m perfgate doctor [--recipe NAME] [--strict]", file=sys.stderr)
     print("       python -m perfgate kernels judge|record|show|report RUN.json... [--reason TEXT]", file=sys.stderr)
     print("       python -m perfgate report RESULT.json --out DIR", file=sys.stderr)
+    print("       python -m perfgate output --recipe NEW --against OLD [--report DIR]", file=sys.stderr)
+    print("       python -m perfgate compare-context RESULT.json RESULT.json", file=sys.stderr)
     return 2
 
 

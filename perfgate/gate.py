@@ -12,7 +12,7 @@ from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
 from perfgate.campaign import CampaignData, PointData
 from perfgate.recipe import Point, Recipe
 from perfgate.redact import redact, redact_text
-from perfgate.result import Outcome, PointResult, RunResult, SampleRow
+from perfgate.result import CheckResult, Outcome, PointResult, RunResult, SampleRow
 from perfgate.sampler import Taken
 from perfgate.validity import Problem
 from perfgate.verdict import Verdict, judge, run_verdict, starts_elsewhere
@@ -169,6 +169,7 @@ def result(
     command: Sequence[str] = (),
     commit: str | None = None,
     extra: Mapping[str, Any] | None = None,
+    checked: Sequence[CheckResult] = (),
 ) -> RunResult:
     """The whole run. A failing check fails the run as a failing point does."""
     points = [point_result(p, yardstick, data.samples()) for p in data.points.values()]
@@ -184,6 +185,7 @@ def result(
         command=command,
         commit=commit,
         extra=extra,
+        checked=checked,
     )
 
 
@@ -201,13 +203,15 @@ def assemble(
     commit: str | None = None,
     extra: Mapping[str, Any] | None = None,
     judged_by: str | None = None,
+    checked: Sequence[CheckResult] = (),
 ) -> RunResult:
-    """The run from its judged points. ``judged_by`` overrides the yardstick's word (A/B)."""
+    """The run from its judged points. ``judged_by`` overrides the yardstick's word (A/B); ``checked`` are checks that
+    the run made of its servers itself."""
     recipe = yardstick.recipe
     if facts is not None:
         predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
         points = [never_asked(p, q) for p, q in zip(points, predicted, strict=True)]
-    made = checks.all_checks(recipe, facts, points)
+    made = [*checks.all_checks(recipe, facts, points), *checked]
     outcome, why = run_verdict(points)
     failed = [
         c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)

@@ -115,6 +115,15 @@ def judge(reference: Run, again: Run, candidate: Run, floor: float = 0.0) -> Out
     return OutputVerdict(not told, len(found), noise, bound, largest, changed, deterministic, told)
 
 
+def blind(reference: Run, again: Run, floor: float = 0.0) -> bool:
+    """True where this check could not fail: the answers to other prompts would pass for the reference's own.
+
+    So it is with weights that make all tokens nearly equal, or with a ``floor`` or a spread of the server's own that
+    is larger than what the answers differ by. Needs two prompts or more of equal steps.
+    """
+    return judge(reference, again, [*reference[1:], reference[0]], floor).ok
+
+
 def _problem(found: Difference, bound: float) -> str:
     where = f"prompt {found.prompt}, step {found.step}"
     if not found.amount <= bound:  # catches NaN as well

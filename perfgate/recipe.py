@@ -133,6 +133,49 @@ class Warmup(_Table):
     max_rounds: int = Field(default=3, ge=1)
 
 
+class Output(_Table):
+    """The output check of an A/B run: ``steps`` greedy tokens after one random prompt of each length, by both servers."""
+
+    steps: int = Field(default=64, ge=1)
+    prompt_lengths: list[int] = Field(
+        default=[5, 64, 129, 512], min_length=2, description="two or more, so that answers can be told apart"
+    )
+    floor: float = Field(
+        default=0.0, ge=0, description="least bound, in nats, for a server that never differs from itself"
+    )
+
+    @field_validator("prompt_lengths")
+    @classmethod
+    def _lengths(cls, lengths: list[int]) -> list[int]:
+        if any(n < 1 for n in lengths):
+            raise ValueError("a prompt has at least one token")
+        return lengths
+
+
+class Context(_Table):
+    """Step time at C=1 with growing prompts, after the points: decode time per 1,000 tokens of real context."""
+
+    lengths: list[int] = Field(min_length=3, description="prompt tokens")
+    output_len: int = Field(default=64, ge=2)
+    prompts: int = Field(
+        default=5,
+        ge=2,
+        description="prompts a sample, or as many as take workload.min_seconds; its step time is their median",
+    )
+    repeats: int = Field(default=3, ge=2, description="samples a length")
+    knee: int = Field(default=2048, ge=1, description="tokens at which the slope may change")
+    us_per_1000_tokens: float | None = Field(default=None, gt=0, description="the most that passes, on either side")
+
+    @model_validator(mode="after")
+    def _sides(self) -> Context:
+        if len(set(self.lengths)) != len(self.lengths) or min(self.lengths) < 1:
+            raise ValueError(f"lengths must be different and above 0, got {self.lengths}")
+        # The context of a step is the prompt and what is answered so far: on average half of the output.
+        if sum(n + self.output_len / 2 <= self.knee for n in self.lengths) < 2:
+            raise ValueError(f"two lengths with their output must lie below the knee of {self.knee} tokens")
+        return self
+
+
 class Limits(_Table):
     """Deadlines in seconds, and bounds on the start itself."""
 
@@ -173,6 +216,8 @@ class Recipe(_Table):
     points: list[Point] = Field(min_length=1)
     patch: Patch = Patch()
     warmup: Warmup = Warmup()
+    output: Output | None = Field(default=None, description="hold an A/B's new answers to the old ones")
+    context: Context | None = Field(default=None, description="what a step costs per 1,000 tokens of context")
     limits: Limits = Limits()
     bounds: Bounds = Bounds()
     graphs_reason: str | None = Field(

@@ -92,6 +92,8 @@ class CheckResult(_Row):
     bound: float | None = None
     unit: str = ""
     why: str = ""
+    evidence: list[str] = Field(default_factory=list)
+    advice: str = ""
 
 
 class RunResult(_Row):

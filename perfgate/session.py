@@ -17,9 +17,11 @@ from perfgate import (
     baseline,
     campaign,
     closing,
+    context_sweep,
     fingerprint,
     gate,
     local_history,
+    output_gate,
     past_runs,
     paths,
     profiles,
@@ -173,6 +175,7 @@ class _Run:
         self._yardstick: gate.Yardstick | None = None
         self.history_notes: list[str] = []
         self.profiles = profiles.Profiles()
+        self.context = context_sweep.ContextSweep(options.recipe, options.seed, show)
 
     def yardstick(self) -> gate.Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
@@ -263,12 +266,15 @@ class _Single(_Run):
             notes=[*_how_judged(yardstick, options), *self.profiles.notes()],
             command=options.command,
             commit=self.commit,
-            extra=self.profiles.as_extra(),
+            extra={**self.profiles.as_extra(), **self.context.as_extra()},
+            checked=self.context.checks(),
         )
         return done if options.record or self.interrupted is not None else self._remember(done, yardstick)
 
     def _measure(self) -> None:
         campaign.run(self.options.recipe, self.host, self.order, self._enough, self.show, self.data)
+        self.context.measure(self.host.live)
+        self.data.client_seconds += self.context.seconds
         if self.options.profile:
             self._look()
 
@@ -327,6 +333,7 @@ class _Compare(_Run):
         self._old_host = LocalHost(
             old_options, self.against, self._old_shared, client, show, gpus, None if sides is None else sides.old
         )
+        self._answers = output_gate.OutputGate(options.recipe, self.against, show)
 
     def run(self) -> RunResult:
         options = self.options
@@ -336,6 +343,9 @@ class _Compare(_Run):
 
         def measure() -> None:
             ab.run(old, new, self.order, self._enough, self.show, data)
+            self.context.measure(self.host.live)
+            data.new.client_seconds += self.context.seconds
+            self._answers.compare(self._old_host, self.host)
             if options.profile:
                 self._look(data, old, new)
 
@@ -379,8 +389,9 @@ class _Compare(_Run):
             ],
             command=options.command,
             commit=self.commit,
-            extra={"against": self._against(), **self.profiles.as_extra()},
+            extra={"against": self._against(), **self.profiles.as_extra(), **self.context.as_extra()},
             judged_by="ab",
+            checked=[*self._answers.checks(), *self.context.checks()],
         )
 
     def _against(self) -> dict[str, str]:

@@ -117,6 +117,13 @@ def _lists(result: RunResult) -> list[str]:
             for c in result.checks
         )
         parts.append("### Checks\n\n" + table(("verdict", "check", "value", "bound", "why"), rows))
+        for check in result.checks:
+            if check.outcome.passes:
+                continue
+            if check.evidence:
+                parts.append(_bullets(f"Evidence: {check.name}", check.evidence))
+            if check.advice:
+                parts.append(f"**What to do about {escape(check.name)}:** {escape(check.advice)}")
     if result.fingerprint_differences:
         parts.append(_bullets("Differs from the baseline's machine or settings", result.fingerprint_differences))
     for name, title in (("loosened", "Loosened floors"), ("orphaned_baselines", "Orphaned baselines")):

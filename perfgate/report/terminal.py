@@ -28,6 +28,9 @@ def render(result: RunResult, width: int = WIDTH) -> str:
             f"{words.GLYPHS[check.outcome]} {check.outcome} {check.name}: {value}{bound}"
             + (f" ({check.why})" if check.why else "")
         )
+        if not check.outcome.passes:
+            lines += [f"  | {words.one_line(line)}" for line in check.evidence]
+            lines += [f"  next: {check.advice}"] if check.advice else []
     lines += [f"differs from the baseline: {d}" for d in result.fingerprint_differences]
     lines += [f"loosened floor: {item}" for item in _items(result, "loosened")]
     lines += [f"orphaned baseline: {item}" for item in _items(result, "orphaned_baselines")]

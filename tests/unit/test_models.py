@@ -62,3 +62,12 @@ def test_an_option_out_of_range_is_said_and_leaves_nothing_behind(tmp_path: Path
     with pytest.raises(models.ModelError, match="layers must be"):
         models.ensure("v4mini", {"layers": 1}, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_seed_gives_weights_that_are_the_same_each_time_and_others_for_another(tmp_path: Path) -> None:
+    first, second, other = (
+        models.ensure("tiny-llama", {"seed": seed}, tmp_path / name) for seed, name in ((1, "a"), (1, "b"), (2, "c"))
+    )
+    assert digest(first) == digest(second) != digest(other)
+    assert (first / "model.safetensors").is_file()
+    assert not (models.ensure("tiny-llama", {}, tmp_path) / "model.safetensors").exists()

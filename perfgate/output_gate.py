@@ -1,0 +1,139 @@
+"""The output check of a run: the same ids through both servers, after the last sample (edge)."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from perfgate import output_client, output_report, ready, sweep
+from perfgate.closing import StartRecord
+from perfgate.output_check import Run
+from perfgate.output_report import Own
+from perfgate.recipe import Output, Recipe
+from perfgate.redact import redact_text
+from perfgate.result import CheckResult
+from perfgate.server import Server, ServerError, http
+from perfgate.server.logfile import LogFile
+
+SEED = 7
+"""Of the prompts: the same ids in every run."""
+
+FLUSH_SECONDS = 10.0
+"""SGLang refuses to flush while a finished request is still being put away."""
+
+Show = Callable[[str], None]
+
+
+class CheckFailed(RuntimeError):
+    """A step of the check that could not be made; ``evidence`` are log lines."""
+
+    def __init__(self, message: str, evidence: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.evidence = evidence
+
+
+class Host(Protocol):
+    """What holds one side's server; a host of a run, or a test's."""
+
+    @property
+    def server(self) -> Server | None: ...
+
+    @property
+    def starts(self) -> list[StartRecord]: ...
+
+
+class OutputGate:
+    """One A/B run's check. Without an ``[output]`` table in the new side's recipe there is none."""
+
+    def __init__(self, new: Recipe, old: Recipe, show: Show) -> None:
+        self._new, self._old, self._show = new, old, show
+        self._found: CheckResult | None = None
+
+    def checks(self) -> list[CheckResult]:
+        """The check's row; one that was never reached is MISSING."""
+        if self._new.output is None:
+            return []
+        return [self._found or output_report.not_made("the run ended before it")]
+
+    def compare(self, old: Host, new: Host) -> None:
+        """Make the check while both servers live. What they do wrong ends in the row, never in an exception."""
+        table = self._new.output
+        if table is None:
+            return
+        began = time.time()
+        try:
+            first, second = _live(old, "old"), _live(new, "new")
+            self._show(f"comparing the answers of both servers, {table.steps} steps a prompt")
+            asked = prompts(table, min(vocabulary(first), vocabulary(second)))
+            own = follow_itself(first, asked, table.steps, self._old.limits.sample_seconds)
+            candidate = follow(second, asked, own.first, self._new.limits.sample_seconds)
+            self._found = output_report.row(*names(self._old, self._new), own, candidate, table.floor)
+        except CheckFailed as error:
+            self._found = output_report.not_made(redact_text(str(error)), error.evidence)
+        finally:
+            for host in (old, new):
+                if host.starts:
+                    host.starts[-1].windows.append((began, time.time()))
+
+
+def prompts(table: Output, vocabulary: int) -> list[list[int]]:
+    """One prompt of random ids for each length, the same ones for the same table and vocabulary."""
+    dice = random.Random(SEED)
+    return [[dice.randrange(sweep.FIRST_ID, vocabulary) for _ in range(length)] for length in table.prompt_lengths]
+
+
+def vocabulary(server: Server) -> int:
+    """How many ids the server's model knows. Raises CheckFailed."""
+    try:
+        return ready.vocabulary(server.model)
+    except ServerError as error:
+        raise CheckFailed(str(error)) from None
+
+
+def follow_itself(server: Server, asked: Sequence[Sequence[int]], steps: int, seconds: float) -> Own:
+    """The old server's answers, and how it follows them itself. ``seconds`` for each request. Raises CheckFailed."""
+    first = _ask(server, lambda: output_client.free_run(server.base_url, asked, steps, timeout=seconds))
+    again = follow(server, asked, first, seconds)
+    return Own(first, again, follow(server, asked, first, seconds, together=False))
+
+
+def follow(
+    server: Server, asked: Sequence[Sequence[int]], reference: Run, seconds: float, together: bool = True
+) -> Run:
+    """A server's steps along the reference's tokens. Raises CheckFailed."""
+    return _ask(server, lambda: output_client.forced_run(server.base_url, asked, reference, together, timeout=seconds))
+
+
+def _ask(server: Server, call: Callable[[], Run]) -> Run:
+    try:
+        _flush(server.base_url)
+        return call()
+    except (output_client.OutputCheckError, http.ServerHttpError) as error:
+        lines = LogFile(server.log).tail(65536).splitlines() if server.log is not None else []
+        evidence = tuple(redact_text(line) for line in lines if line.strip())[-4:]
+        raise CheckFailed(f"{server.served_name}: {error}", evidence) from None
+
+
+def _flush(base_url: str) -> None:
+    """Each run begins with an empty prefix cache: else the second does not do what the first did."""
+    deadline = time.monotonic() + FLUSH_SECONDS
+    while True:
+        try:
+            return http.flush_cache(base_url)
+        except http.ServerHttpError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+
+
+def names(old: Recipe, new: Recipe) -> tuple[str, str]:
+    """What the row calls the sides: two commits' kernels have one recipe."""
+    return (old.name, new.name) if old.name != new.name else ("the old side", "the new side")
+
+
+def _live(host: Host, label: str) -> Server:
+    if host.server is None or not host.server.alive():
+        raise CheckFailed(f"the {label} server is not there any more; both must run at the same time here")
+    return host.server

@@ -1,0 +1,65 @@
+"""The output check on real servers: a model against itself passes, against other weights it fails, whatever the speed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from server import kit
+
+pytestmark = pytest.mark.xdist_group("real-server")
+
+FLOOR = 1e-3
+"""nats. An fp32 server on a CPU is some 1e-6 from itself, and other weights are whole nats away."""
+
+
+def weighted(folder: Path, seed: int) -> Path:
+    """cpu-tiny with weights of its own, which tell tokens apart, and an output check of 16 steps."""
+    table = f"[output]\nsteps = 16\nprompt_lengths = [5, 64, 130]\nfloor = {FLOOR}\n\n[limits]"
+    changes = {
+        'generator = "tiny-llama"': f'generator = "tiny-llama"\noptions = {{ seed = {seed} }}',
+        'load_format = "dummy"': 'load_format = "auto"',
+        "[limits]": table,
+    }
+    path = kit.quick_recipe(folder, **changes)
+    # A start's time is not what this is about, and on a busy machine it takes minutes.
+    path.write_text(re.sub(r"(?m)^((?:max_startup|start)_seconds) = \d+", r"\1 = 600", path.read_text()))
+    return path
+
+
+def test_a_model_answers_as_itself_by_the_command_without_a_measurement(tmp_path: Path) -> None:
+    recipe = str(weighted(tmp_path, seed=1))
+    command = [sys.executable, "-m", "perfgate", "output", "--recipe", recipe, "--against", recipe]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(kit.ROOT), os.environ.get("PYTHONPATH", "")])}
+    done = subprocess.run(
+        [*command, "--report", str(tmp_path / "report")], capture_output=True, text=True, env=env, timeout=1500
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((tmp_path / "report" / "output.json").read_text())
+    assert found["outcome"] == "PASS"
+    assert found["value"] <= found["bound"] == FLOOR
+    assert "48 steps of 3 prompts" in found["why"]
+    assert "deterministic" in found["why"]
+    assert kit.servers(tmp_path / "report") == []
+
+
+def test_an_ab_run_fails_where_the_weights_are_others_though_the_speed_is_the_same(tmp_path: Path) -> None:
+    new, old = weighted(tmp_path / "new", seed=2), weighted(tmp_path / "old", seed=1)
+    arguments = ["--recipe", str(new), "--against", str(old), "--concurrency", "1"]
+    found = kit.finish(kit.start(tmp_path, *arguments), tmp_path, seconds=1500)
+    assert found.code == 1
+    assert found.result is not None, found.text
+    (row,) = [c for c in found.result["checks"] if c["name"] == "answers"]
+    assert row["outcome"] == "INVALID", row
+    assert row["value"] > 0.5  # nats: the old weights' best token means nothing to the new ones
+    assert row["evidence"]
+    assert row["advice"]
+    assert found.result["outcome"] not in ("PASS", "IMPROVED")
+    assert "INVALID answers: " in found.text
+    assert kit.servers(found.report) == []

@@ -1,0 +1,222 @@
+"""The output check's row: never a pass that was not made, that could not have failed, or that hides a difference."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from perfgate import gate, output_gate, output_report
+from perfgate.closing import StartRecord
+from perfgate.output_check import Step, blind
+from perfgate.output_client import OutputCheckError
+from perfgate.output_report import Own
+from perfgate.recipe import Output, RecipeError, load
+from perfgate.report import jsonfile, markdown, terminal
+from perfgate.result import CheckResult, Outcome
+from perfgate.server import http
+
+CPU_TINY = Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml"
+
+
+def run(*prompts):
+    """Each prompt a list of (token, logprob, second token, its logprob)."""
+    return [[Step(((a, p), (b, q))) for a, p, b, q in prompt] for prompt in prompts]
+
+
+FIRST = run([(5, -0.1, 9, -2.0)], [(7, -0.5, 8, -3.0)])
+NEAR = run([(5, -0.13, 9, -2.0)], [(7, -0.5, 8, -3.0)])
+FAR = run([(5, -0.4, 9, -2.0)], [(7, -0.5, 8, -3.0)])
+
+
+def test_the_wider_of_the_old_servers_two_spreads_is_the_yardstick_and_determinism_is_told():
+    found = output_report.row("old", "new", Own(FIRST, FIRST, NEAR), run([(5, -0.15, 9, -2.0)], FIRST_SECOND))
+    assert found.outcome is Outcome.PASS
+    assert found.bound == pytest.approx(0.06)
+    assert found.value == pytest.approx(0.05)
+    assert "old is deterministic in the same batch" in found.why
+    found = output_report.row("old", "new", Own(FIRST, NEAR, FIRST), FIRST)
+    assert found.outcome is Outcome.PASS
+    assert "old is not deterministic: it differs from itself by 0.03 nats" in found.why
+
+
+FIRST_SECOND = [(7, -0.5, 8, -3.0)]
+
+
+def test_answers_that_differ_are_invalid_with_the_step_and_what_to_do():
+    found = output_report.row("old", "new", Own(FIRST, NEAR, NEAR), FAR)
+    assert found.outcome is Outcome.INVALID
+    assert "new does not answer as old does: 1 of 2 steps differ" in found.why
+    assert found.evidence == ["prompt 0, step 0: log-probability of token 5 differs by 0.3, bound 0.06"]
+    assert found.advice
+
+
+def test_a_server_that_never_differs_from_itself_says_that_a_floor_is_missing():
+    found = output_report.row("old", "new", Own(FIRST, FIRST, FIRST), NEAR)
+    assert found.outcome is Outcome.INVALID
+    assert "give [output] floor in nats" in found.why
+    assert output_report.row("old", "new", Own(FIRST, FIRST, FIRST), NEAR, floor=0.05).outcome is Outcome.PASS
+
+
+def test_a_check_that_could_not_have_failed_is_no_pass():
+    flat = run([(5, -10.39, 9, -10.39001)], [(7, -10.39, 8, -10.39001)])
+    wide = Own(flat, flat, flat)
+    found = output_report.row("old", "new", wide, flat, floor=0.01)
+    # Token 5 is not ranked where 7 leads, but all are about equally likely: other prompts' answers pass.
+    assert blind(flat, flat, 0.01)
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert "other prompts would have passed" in found.why
+    assert not blind(FIRST, NEAR)
+
+
+def test_a_difference_outweighs_blindness():
+    flat = run([(5, -10.39, 9, -10.39001)], [(7, -10.39, 8, -10.39001)])
+    other = run([(5, -10.5, 9, -10.6)], [(7, -10.39, 8, -10.39001)])
+    assert output_report.row("old", "new", Own(flat, flat, flat), other, floor=0.01).outcome is Outcome.INVALID
+
+
+def test_not_a_number_becomes_an_absent_value_and_no_pass():
+    broken = run([(5, float("nan"), 9, -2.0)], FIRST_SECOND)
+    found = output_report.row("old", "new", Own(FIRST, NEAR, NEAR), broken)
+    assert found.outcome is Outcome.INVALID
+    assert found.value is None
+    json.loads(found.model_dump_json())
+
+
+class Side:
+    """A side of a run whose server is a script: what it answers when free and when forced."""
+
+    def __init__(self, model: Path, free=FIRST, again=NEAR, alive=True):
+        self.server = SimpleNamespace(
+            alive=lambda: alive, base_url=f"http://{id(self)}", model=model, log=None, served_name="side"
+        )
+        self.starts = [StartRecord(1, None)]
+        self.free, self.again = free, again
+
+
+@pytest.fixture
+def sides(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text('{"vocab_size": 32768}')
+    made = {}
+
+    def side(**kwargs):
+        found = Side(tmp_path, **kwargs)
+        made[found.server.base_url] = found
+        return found
+
+    def forced(url, prompts, reference, together=True, timeout=0.0):
+        if isinstance(made[url].again, Exception):
+            raise made[url].again
+        return made[url].again
+
+    monkeypatch.setattr(output_gate.output_client, "free_run", lambda url, *a, **k: made[url].free)
+    monkeypatch.setattr(output_gate.output_client, "forced_run", forced)
+    monkeypatch.setattr(output_gate.http, "flush_cache", lambda url: None)
+    return side
+
+
+def recipe(**changes):
+    return load(CPU_TINY).model_copy(update={"output": Output(steps=1, prompt_lengths=[2, 3]), **changes})
+
+
+def gated(old, new, chosen=None):
+    check = output_gate.OutputGate(chosen or recipe(), recipe(), lambda line: None)
+    check.compare(old, new)
+    return check.checks()
+
+
+def test_both_servers_alike_are_one_row_and_their_load_is_known_as_ours(sides):
+    old, new = sides(), sides()
+    (found,) = gated(old, new)
+    assert found.outcome is Outcome.PASS
+    assert len(old.starts[0].windows) == len(new.starts[0].windows) == 1
+
+
+def test_a_candidate_that_differs_fails(sides):
+    (found,) = gated(sides(), sides(again=FAR))
+    assert found.outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize("dead", ["old", "new"])
+def test_a_server_that_is_gone_leaves_the_check_missing(sides, dead):
+    (found,) = gated(sides(alive=dead != "old"), sides(alive=dead != "new"))
+    assert found.outcome is Outcome.MISSING
+    assert f"the {dead} server is not there any more" in found.why
+    assert "python -m perfgate output" in found.advice
+
+
+def test_a_server_that_never_started_leaves_the_check_missing(sides):
+    old = sides()
+    old.server, old.starts = None, []
+    (found,) = gated(old, sides())
+    assert found.outcome is Outcome.MISSING
+
+
+def test_a_server_that_refuses_leaves_the_check_missing_with_what_it_said(sides):
+    (found,) = gated(sides(), sides(again=OutputCheckError("answered 500: out of memory")))
+    assert found.outcome is Outcome.MISSING
+    assert "answered 500: out of memory" in found.why
+
+
+def test_a_run_that_ended_before_its_check_has_a_failing_row():
+    (found,) = output_gate.OutputGate(recipe(), recipe(), print).checks()
+    assert found.outcome is Outcome.MISSING
+    assert "the run ended before it" in found.why
+
+
+def test_a_recipe_without_the_table_has_no_row(sides):
+    assert gated(sides(), sides(again=FAR), recipe(output=None)) == []
+
+
+def test_a_refused_flush_is_asked_again_for_a_while(monkeypatch):
+    refusals = iter([True, True, False])
+
+    def flush(url):
+        if next(refusals):
+            raise http.ServerHttpError("status 400")
+
+    monkeypatch.setattr(output_gate.http, "flush_cache", flush)
+    monkeypatch.setattr(output_gate.time, "sleep", lambda s: None)
+    output_gate._flush("http://x")
+    assert list(refusals) == []
+
+
+def test_prompts_are_the_same_every_time_and_of_the_lengths_asked_for():
+    table = Output(prompt_lengths=[1, 7])
+    assert output_gate.prompts(table, 1000) == output_gate.prompts(table, 1000)
+    assert [len(p) for p in output_gate.prompts(table, 1000)] == [1, 7]
+    assert all(16 <= t < 1000 for p in output_gate.prompts(table, 1000) for t in p)
+
+
+@pytest.mark.parametrize("lengths", ["[5]", "[5, 0]"])
+def test_one_prompt_or_an_empty_one_is_refused(tmp_path, lengths):
+    path = tmp_path / "cpu-tiny.toml"
+    path.write_text(f"{CPU_TINY.read_text()}\n[output]\nprompt_lengths = {lengths}\n")
+    with pytest.raises(RecipeError, match=r"output\.prompt_lengths"):
+        load(path)
+
+
+def failing() -> CheckResult:
+    return CheckResult(name="answers", outcome=Outcome.INVALID, why="differ", evidence=["step 3"], advice="look there")
+
+
+def test_a_failing_row_of_the_runs_own_fails_the_run_and_every_report_shows_what_to_do():
+    cases = Path(__file__).parents[1] / "report_browser" / "cases"
+    empty = jsonfile.read(cases / "empty.json")
+    shown = empty.model_copy(update={"checks": [failing()]})
+    for text in (terminal.render(shown), markdown.render(shown)):
+        assert "step 3" in text
+        assert "look there" in text
+
+
+def test_a_failing_row_makes_a_passing_run_fail(monkeypatch):
+    monkeypatch.setattr(gate.checks, "all_checks", lambda *a: [])
+    monkeypatch.setattr(gate, "run_verdict", lambda points: (Outcome.PASS, "all pass"))
+    data = SimpleNamespace(points={}, server_seconds=0.0, client_seconds=0.0, notes=[])
+    yardstick = gate.Yardstick(recipe(), None, {}, False, 2, 2, 1)
+    done = gate.assemble([], data, yardstick, None, started_at=0.0, seconds=1.0, checked=[failing()])
+    assert done.outcome is Outcome.INVALID
+    assert "but check answers: differ" in done.why
+    assert done.checks == [failing()]
