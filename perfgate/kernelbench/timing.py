@@ -48,7 +48,7 @@ def tensors(result: Any) -> list[torch.Tensor]:
 def poison(result: Any) -> None:
     """Overwrite all of a result with NaN, or with a number that no index is, so that an old one cannot pass for new."""
     for tensor in tensors(result):
-        tensor.fill_(torch.nan if tensor.is_floating_point() else -777)
+        tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
 
 
 class Replayer:

@@ -13,7 +13,7 @@ from kernelbench.peers import Implementation, implementations, missing
 
 from perfgate.kernelbench.bars import OURS
 from perfgate.kernelbench.shapes import DecodeShape, HcShape, IndexerShape, Shape, TopKShape
-from perfgate.kernelbench.timing import gpu_seconds, tensors
+from perfgate.kernelbench.timing import gpu_seconds, poison, tensors
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TINY: tuple[Shape, ...] = (
@@ -137,3 +137,12 @@ def test_a_module_is_loaded_by_its_file_without_its_package(tmp_path: Any, monke
     assert peers.module_file("heavy_package", "below/one.py").VALUE == 7
     with pytest.raises(ImportError, match=r"below/two\.py"):
         peers.module_file("heavy_package", "below/two.py")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8])
+def test_every_kind_of_result_can_be_poisoned(dtype: torch.dtype) -> None:
+    """The copy that measures the card's bandwidth gives bytes."""
+    result = (torch.zeros(3, dtype=dtype), [torch.ones(2, dtype=dtype)])
+    poison(result)
+    for tensor in tensors(result):
+        assert (tensor != tensor).all() if dtype.is_floating_point else (tensor == torch.iinfo(dtype).max).all()
