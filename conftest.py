@@ -24,6 +24,7 @@ TIERS = {
     "perf": "measures a server against its baseline: pytest -m perf",
     "correctness": "proves the kernels against their references: pytest -m correctness",
     "kernelbench": "times the kernels on a GPU beside their peers",
+    "server": "uses the gate on a real CPU server in its rarer ways",
     "faults": "breaks a real server on purpose and looks at the verdict",
     "mutations": "breaks the kernels on purpose: each fault must be caught",
     "workflow": "runs the CI workflow's steps as a runner would",
@@ -31,7 +32,7 @@ TIERS = {
 }
 GATE = ("perf", "correctness")
 """Tiers whose tests all lie in tests/TIER."""
-SLOW = ("kernelbench", "faults", "mutations", "workflow", "evaluation")
+SLOW = ("kernelbench", "server", "faults", "mutations", "workflow", "evaluation")
 """Tiers of which a run without -m takes only the tests marked ``quick``."""
 
 

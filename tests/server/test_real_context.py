@@ -11,7 +11,7 @@ from perfgate import context_report
 from perfgate.recipe import Context
 from server import kit
 
-pytestmark = pytest.mark.xdist_group("real-server")
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("real-server")]
 
 LENGTHS = [64, 256, 512, 1024]
 TABLE = f"""[context]

@@ -13,7 +13,7 @@ import pytest
 
 from server import kit
 
-pytestmark = pytest.mark.xdist_group("real-server")
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("real-server")]
 
 FLOOR = 1e-3
 """nats. An fp32 server on a CPU is some 1e-6 from itself, and other weights are whole nats away."""

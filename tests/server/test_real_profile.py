@@ -15,7 +15,7 @@ from arms import plugin_site
 from perfgate.cpu_trace import OUTSIDE
 from server import kit
 
-pytestmark = pytest.mark.xdist_group("real-server")
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("real-server")]
 
 PATIENT = {
     "start_seconds = 180": "start_seconds = 600",

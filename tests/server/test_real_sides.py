@@ -14,7 +14,7 @@ from perfgate.server import start as start_server
 from perfgate.server import stop as stop_server
 from server import kit
 
-pytestmark = pytest.mark.xdist_group("real-server")
+pytestmark = [pytest.mark.server, pytest.mark.xdist_group("real-server")]
 PAIRS = {"samples = 2\nmax_samples = 2": "samples = 4\nmax_samples = 8"}
 """Two pairs have one degree of freedom and settle nothing, however large the difference."""
 
