@@ -373,6 +373,7 @@ def _row(index: int, taken: Taken) -> SampleRow:
         completed=sample.completed if sample else None,
         throughput=sample.output_throughput if sample else None,
         step_ms=sample.step_ms if sample else None,
+        mean_tpot_ms=sample.mean_tpot_ms if sample else None,
         ttft_ms=sample.median_ttft_ms if sample else None,
         accept_length=sample.accept_length if sample else None,
         clock_mhz=min(sample.clocks_mhz) if sample and sample.clocks_mhz else None,

@@ -24,6 +24,9 @@ def sweep(points: Sequence[PointResult]) -> list[SweepPoint]:
         step = statistics.median(steps)
         spread = statistics.stdev(steps) / len(steps) ** 0.5 if len(steps) > 1 else 0.0
         tpot = step / statistics.median(accepts) if accepts else None
+        # Throughput is bounded by the mean TPOT. The median may lie above it: where a machine sped up within a sample.
+        means = [s.mean_tpot_ms for s in rows if s.mean_tpot_ms]
+        tpot = statistics.median(means) if len(means) == len(rows) else tpot
         found.append(SweepPoint(point.concurrency, step, spread, statistics.median(rates), tpot))
     return found
 

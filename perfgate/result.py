@@ -59,6 +59,7 @@ class SampleRow(_Row):
     completed: int | None = None
     throughput: float | None = None
     step_ms: float | None = None
+    mean_tpot_ms: float | None = None
     ttft_ms: float | None = None
     accept_length: float | None = None
     clock_mhz: int | None = None

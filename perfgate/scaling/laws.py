@@ -11,7 +11,7 @@ from typing import Literal
 from perfgate.scaling.law import ScalingLaw
 
 ABOVE_LITTLE = 0.03
-"""Room above C/TPOT: the median TPOT leaves out the first token of a request, so a mean may lie a little above it."""
+"""Room above C/TPOT: TPOT leaves out the first token of a request, and may be given as a median."""
 
 STANDSTILL_SHARE = 0.4
 """Least share of C/TPOT that a working server delivers (healthy runs 0.69-0.86, stalled ones 0.02-0.07)."""
