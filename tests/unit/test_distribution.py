@@ -17,11 +17,10 @@ from perfgate import environments, revision
 
 ROOT = Path(__file__).parents[2]
 PROBE = """
-import json, site, sys
+import importlib.util, json, site, sys
 for folder in sys.argv[1:]:
     site.addsitedir(folder)
-import dsv4_kernels, kernels, perfgate
-print(json.dumps([kernels.__file__, dsv4_kernels.__file__, perfgate.__file__]))
+print(json.dumps([importlib.util.find_spec(name).origin for name in ("kernels", "dsv4_kernels", "perfgate")]))
 """
 
 
@@ -56,7 +55,8 @@ def test_import_kernels_gives_the_other_project_beside_an_editable_installation(
     command = [sys.executable, "-m", "pip", "--isolated", "install", "-q", "--no-deps", "--no-index"]
     command += ["--no-build-isolation", "--disable-pip-version-check", "--target", str(tmp_path / "target")]
     subprocess.run([*command, "-e", str(source)], check=True, capture_output=True)
-    probe = [sys.executable, "-c", PROBE, str(tmp_path / "target"), str(hugging_face)]
+    # Without the site of this run (-S), into which the checkout may be installed just so.
+    probe = [sys.executable, "-S", "-c", PROBE, str(tmp_path / "target"), str(hugging_face)]
     # From inside the checkout, where kernels/ lies in the first folder of the path; without this run's own path.
     done = subprocess.run(probe, capture_output=True, text=True, check=False, cwd=source, env={})
     assert done.returncode == 0, done.stderr
