@@ -37,8 +37,10 @@ def members(entry: Entry) -> list[psutil.Process]:
     """
     session = None if _is_other(entry.pid, entry.create_time) else entry.pid
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
         try:
+            # Not process_iter, which keeps what it knew of a number: numbers are given out again.
+            process = psutil.Process(pid)
             if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
                 continue
             if os.getsid(process.pid) == session or process.environ().get(MARK) == entry.server_id:

@@ -56,6 +56,21 @@ def test_a_child_that_lost_the_mark_is_still_a_member(spawn: Spawn) -> None:
     assert {p.pid for p in processes.members(entry)} == {process.pid, *(c.pid for c in children)}
 
 
+def test_a_number_that_was_given_out_again_is_seen_as_what_it_is_now(
+    spawn: Spawn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """psutil.process_iter keeps what it made for a number, also when another process has it by now."""
+    process, entry = spawn(SLEEP)
+    stale = psutil.Process(process.pid)
+
+    def gone() -> str:
+        raise psutil.NoSuchProcess(process.pid)
+
+    monkeypatch.setattr(stale, "status", gone)
+    monkeypatch.setitem(psutil._pmap, process.pid, stale)
+    assert [p.pid for p in processes.members(entry)] == [process.pid]
+
+
 def test_orphans_are_ended_after_the_root_was_killed(spawn: Spawn) -> None:
     process, entry = spawn(FAMILY)
     (child,) = psutil.Process(process.pid).children()
