@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from typing import Any
 
 from perfgate.output_check import Run, Step
+from perfgate.server import http
 
 TOP = 8
 """Tokens ranked a step. A candidate that does not rank the reference's token among them differs by far anyway."""
@@ -97,15 +96,13 @@ def _steps(answer: Any, wanted: int) -> list[Step]:
 
 
 def _post(url: str, body: dict[str, Any], timeout: float) -> Any:
-    data = json.dumps(body).encode()
-    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method="POST")
     try:
-        with urllib.request.urlopen(request, timeout=timeout) as reply:
-            return json.loads(reply.read())
-    except urllib.error.HTTPError as error:
-        raise OutputCheckError(f"{url} answered {error.code}: {error.read()[:300].decode(errors='replace')}") from None
-    except (OSError, json.JSONDecodeError) as error:
-        raise OutputCheckError(f"{url} cannot be reached or answers no JSON: {error}") from None
+        return json.loads(http.post_json(url, body, timeout))
+    except http.ServerHttpError as error:
+        what = "cannot be reached" if error.status is None else f"answered {error.status}"
+        raise OutputCheckError(f"{url} {what}: {error}") from None
+    except json.JSONDecodeError as error:
+        raise OutputCheckError(f"{url} answers no JSON: {error}") from None
 
 
 def _short(value: Any) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any
 
+from perfgate.gpu import GpuError, open_nvml
 from perfgate.gpu_sampling import THROTTLE_REASONS
 
 PACKAGES = ("torch", "triton", "sgl-kernel", "sglang-kernel", "sgl-deep-gemm", "sglang")
@@ -83,13 +84,10 @@ def watch(busy: Callable[[float], None], index: int = 0, run: Callable[..., Any]
 
 def _nvml() -> Any:
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
-    except Exception:
+        return open_nvml()
+    except GpuError:
         # Not installed, or no library beside the driver: nvidia-smi is asked instead.
         return None
-    return pynvml
 
 
 def _by_nvml(nvml: Any, uuid: str) -> State:

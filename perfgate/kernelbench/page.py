@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from functools import cache
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfgate.kernelbench.rows import Run
 from perfgate.kernelbench.series import Plot, plots
 from perfgate.kernelbench.table import render as table
 from perfgate.report import svg
+from perfgate.report.templating import environment
 
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 620, 64, 470, 14, 250
 _LABEL_STEP = 14
@@ -22,7 +21,7 @@ _MARKS = (svg.diamond, svg.triangle, svg.square)
 def render(run: Run) -> str:
     """The page; the same bytes for the same run."""
     drawn = [(one, draw(one)) for one in plots(run)]
-    return _environment().get_template("kernels.html.j2").render(run=run, drawn=drawn, table=table(run))
+    return environment().get_template("kernels.html.j2").render(run=run, drawn=drawn, table=table(run))
 
 
 def draw(plot: Plot) -> Markup:
@@ -83,15 +82,3 @@ def _apart(labels: list[tuple[float, str]]) -> list[tuple[float, str]]:
     for at, words in sorted(labels):
         placed.append((max(at, placed[-1][0] + _LABEL_STEP) if placed else at, words))
     return placed
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("perfgate.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfgate import __version__
 from perfgate.report import extras, plots, words
 from perfgate.report.pointer import Source, join
+from perfgate.report.templating import environment
 from perfgate.result import Outcome, RunResult
 
 
@@ -20,7 +19,7 @@ def render(result: RunResult) -> str:
     source = Source(result.model_dump(mode="json"))
     drawn = {name: _guard(draw, source) for name, draw in (("scaling", plots.scaling), ("profile", plots.profile))}
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             r=source.data,
@@ -83,15 +82,3 @@ def _guard_history(source: Source) -> list[tuple[extras.Series, Markup]] | str |
         return [(one, plots.history(source, one)) for one in extras.series(data, "/extra/history")]
     except (extras.ShapeError, ValueError, AttributeError) as error:
         return str(error)
-
-
-@cache
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("perfgate.report"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )

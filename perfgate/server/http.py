@@ -13,7 +13,14 @@ _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a loop
 
 
 class ServerHttpError(RuntimeError):
-    """A request that the server did not answer as it should; the message names the URL and the answer."""
+    """A request that the server did not answer as it should; the message names the URL and the answer.
+
+    ``status`` is that of an answer to a post, None where nothing answered.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 def request(url: str, method: str = "GET", timeout: float = 10.0) -> tuple[int, bytes]:
@@ -50,7 +57,7 @@ def post_json(url: str, value: dict[str, Any], timeout: float) -> bytes:
         with _OPENER.open(call, timeout=timeout) as answer:
             return bytes(answer.read())
     except urllib.error.HTTPError as error:
-        raise ServerHttpError(f"POST {url}: status {error.code}: {error.read()[:200]!r}") from None
+        raise ServerHttpError(f"POST {url}: status {error.code}: {error.read()[:200]!r}", error.code) from None
     except (OSError, ValueError) as error:
         raise ServerHttpError(f"POST {url}: {error}") from None
 

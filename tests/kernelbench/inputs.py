@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from dsv4_kernels import layout
+from kit.arguments import IndexerInputs, TopKInputs
+from kit.cache import DecodeInputs
 
 from perfgate.kernelbench.shapes import (
     HC_OUTPUTS,
@@ -32,61 +34,6 @@ DISTINCT_PAGES = 512
 """Pages of random content; larger caches repeat them, which no time depends on."""
 
 HC_EPS = 1e-6
-
-
-@dataclass(frozen=True)
-class DecodeInputs:
-    """Arguments of ``sparse_mla_decode``; ``score_magnitude`` is what rounding errors of a score scale with."""
-
-    q: torch.Tensor
-    k_cache: torch.Tensor
-    indices: torch.Tensor
-    topk_length: torch.Tensor
-    attn_sink: torch.Tensor
-    head_dim_v: int
-    softmax_scale: float
-    extra_k_cache: torch.Tensor | None = None
-    extra_indices: torch.Tensor | None = None
-    extra_topk_length: torch.Tensor | None = None
-    score_magnitude: float = 0.0
-
-    def arguments(self) -> tuple[Any, ...]:
-        return (
-            self.q, self.k_cache, self.indices, self.topk_length, self.attn_sink, self.head_dim_v, self.softmax_scale,
-            self.extra_k_cache, self.extra_indices, self.extra_topk_length,
-        )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class IndexerInputs:
-    """Arguments of ``paged_mqa_logits``: a page table as wide as the maximum, whose dead entries name page 0."""
-
-    q: torch.Tensor
-    kv_cache: torch.Tensor
-    weights: torch.Tensor
-    seq_lens: torch.Tensor
-    page_table: torch.Tensor
-    max_seq_len: int
-
-    def arguments(self) -> tuple[Any, ...]:
-        return self.q, self.kv_cache, self.weights, self.seq_lens, self.page_table, self.max_seq_len
-
-    def replace(self, **changes: Any) -> IndexerInputs:
-        return replace(self, **changes)
-
-
-@dataclass(frozen=True)
-class TopKInputs:
-    """Arguments of ``topk_transform``."""
-
-    scores: torch.Tensor
-    seq_lens: torch.Tensor
-    page_table: torch.Tensor
-    page_size: int
-    topk: int
-
-    def arguments(self) -> tuple[Any, ...]:
-        return self.scores, self.seq_lens, self.page_table, self.page_size, self.topk
 
 
 @dataclass(frozen=True)

@@ -103,12 +103,12 @@ def test_a_legal_entry_that_is_not_among_the_largest_does_not_count() -> None:
         checks.check_topk(given, want, place[:, :512].int())
 
 
-@pytest.mark.skipif(DEVICE.type == "cuda", reason="with a GPU time does pass")
-def test_no_time_passes_without_a_gpu() -> None:
+def test_time_passes_on_a_gpu_alone() -> None:
     before = gpu_seconds()
     trial = Trial(HcShape(2), ours(HcShape(2)), DEVICE)
     trial.replay()
-    assert gpu_seconds() == before
+    assert (gpu_seconds() > before) is (DEVICE.type == "cuda")
+    assert gpu_seconds() >= before
 
 
 def test_inputs_of_two_seeds_differ_and_no_two_rows_share_a_token() -> None:

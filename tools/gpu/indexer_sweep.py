@@ -20,8 +20,9 @@ from dsv4_kernels import paged_mqa_logits  # noqa: E402
 from dsv4_kernels.card import card_for  # noqa: E402
 from dsv4_kernels.indexer import _launch  # noqa: E402
 from dsv4_kernels.indexer_table import IndexerConfig, choose  # noqa: E402
+from kit.arguments import IndexerInputs  # noqa: E402
 from kit.indexer import assert_logits_close  # noqa: E402
-from kit.strategies_indexer import IndexerInputs, cache_view  # noqa: E402
+from kit.strategies_indexer import cache_view  # noqa: E402
 from mla_sweep import time_us  # noqa: E402
 
 SHAPES = [(1, 512), (1, 16_384), (16, 16_384), (64, 2_048), (64, 16_384)]

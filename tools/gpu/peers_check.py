@@ -24,11 +24,12 @@ sys.path[:0] = [str(Path(__file__).parent), str(ROOT / "kernels"), str(ROOT / "t
 import torch  # noqa: E402
 import triton  # noqa: E402
 from dsv4_kernels import paged_mqa_logits, reference, sparse_mla_decode  # noqa: E402
+from kit.arguments import IndexerInputs  # noqa: E402
 from kit.cache import DecodeCase, DecodeInputs, Source, build  # noqa: E402
 from kit.compare import OUTPUT_ROUNDING, assert_decode_close, cosine_difference  # noqa: E402
 from kit.indexer import assert_rows_close, bounds, magnitudes, row_lengths  # noqa: E402
 from kit.rounding import rounding_of  # noqa: E402
-from kit.strategies_indexer import GARBAGE_PAGE, IndexerCase, IndexerInputs  # noqa: E402
+from kit.strategies_indexer import GARBAGE_PAGE, IndexerCase  # noqa: E402
 from kit.strategies_indexer import build as build_indexer  # noqa: E402
 
 Result = tuple[torch.Tensor, torch.Tensor]

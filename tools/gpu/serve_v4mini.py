@@ -35,7 +35,7 @@ import server_steps as steps  # noqa: E402
 from filelock import FileLock  # noqa: E402
 from make_entry_point import make_entry_point  # noqa: E402
 
-from perfgate import capacity, gpu, output_client  # noqa: E402
+from perfgate import capacity, gpu, output_client, replay  # noqa: E402
 from perfgate.models import v4mini  # noqa: E402
 from perfgate.output_check import differences, judge  # noqa: E402
 from perfgate.patch_proof import (  # noqa: E402
@@ -47,6 +47,7 @@ from perfgate.patch_proof import (  # noqa: E402
     kernel_names,
     read_counts,
 )
+from perfgate.server import http  # noqa: E402
 
 
 def main() -> int:
@@ -73,7 +74,13 @@ def main() -> int:
     for index, name in enumerate(options.recipes):
         try:
             serve(name, index, options, site, end, state)
-        except (steps.StepFailed, output_client.OutputCheckError, OSError) as error:
+        except (
+            steps.StepFailed,
+            output_client.OutputCheckError,
+            replay.TraceMissing,
+            http.ServerHttpError,
+            OSError,
+        ) as error:
             failures += 1
             print(f"{name}: FAILED: {error}", flush=True)
             log = options.out / f"{name}.server.log"
@@ -159,7 +166,7 @@ def keep(options, row):
 def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProblem]:
     patch = recipe.get("patch", {})
     required = [*patch.get("patches", []), *(f"fallback_{p}" for p in patch.get("fallback", []))]
-    info, log = steps.get(f"{server.url}/server_info"), server.log.read_text(errors="replace")
+    info, log = http.server_info(server.url), server.log.read_text(errors="replace")
     sizes = list(capacity.graph_sizes(info, log))
     time.sleep(1)  # the plug-in writes its counters at most this late
     ratios = v4mini.compress_ratios(recipe["model"]["options"]["layers"])
@@ -169,7 +176,7 @@ def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProb
     keep(options, {"recipe": name, "counts": [c.model_dump(by_alias=True) for c in found]})
     problems += check_counts(found, required, sizes, calls_a_step(ratios), ranks, windows)
     if options.trace:
-        seen = steps.trace(server.url, options.work / f"{name}-trace", min(90.0, end - time.monotonic()))
+        seen = replay.take(server.url, options.work / f"{name}-trace", min(90.0, end - time.monotonic()))
         keep(options, {"recipe": name, "kernels": sorted(kernel_names(seen))})
         problems += check_trace(seen, required)
     proved = ", ".join(required) or "no patch asked for"

@@ -1,9 +1,8 @@
-"""Steps on one SGLang server for a first look: start, warm, bench, trace, stop. Each with its own deadline."""
+"""Steps on one SGLang server for a first look: start, warm, bench, stop. Each with its own deadline."""
 
 from __future__ import annotations
 
 import contextlib
-import gzip
 import json
 import multiprocessing
 import os
@@ -13,9 +12,10 @@ import subprocess
 import sys
 import tarfile
 import time
-import urllib.request
 from pathlib import Path
 from typing import Any
+
+from perfgate.server import http
 
 READY = "The server is fired up and ready to roll!"
 CACHES = (".cache/tvm-ffi", ".cache/deep_gemm", ".tilelang", ".triton")
@@ -23,19 +23,6 @@ CACHES = (".cache/tvm-ffi", ".cache/deep_gemm", ".tilelang", ".triton")
 
 class StepFailed(RuntimeError):
     """A step ran into its deadline or the server died; the message says which."""
-
-
-def post(url: str, body: dict[str, Any], timeout: float) -> bytes:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method="POST"
-    )
-    with urllib.request.urlopen(request, timeout=timeout) as reply:
-        return reply.read()
-
-
-def get(url: str, timeout: float = 30.0) -> Any:
-    with urllib.request.urlopen(url, timeout=timeout) as reply:
-        return json.loads(reply.read())
 
 
 def flags(recipe: dict[str, Any]) -> list[str]:
@@ -108,7 +95,7 @@ def warm(
                 raise StepFailed(f"warm-up not done in time; slowest of each round: {worst}, now {slowest:.1f} s")
             ids = [chooser.randrange(3, vocabulary) for _ in range(length)]
             began = time.monotonic()
-            post(f"{url}/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 1, "temperature": 0}}, 300)
+            http.generate_one(url, ids, 300)
             slowest = max(slowest, time.monotonic() - began)
         worst.append(round(slowest, 2))
         if slowest <= stall_seconds:
@@ -159,21 +146,6 @@ def _client(arguments: list[str], log: Path) -> None:
         from sglang.benchmark.serving import cli_main
 
         cli_main()
-
-
-def trace(url: str, folder: Path, seconds: float) -> dict[str, Any]:
-    """A torch profiler trace of a few decode steps, as SGLang writes it. Raises StepFailed where none appears."""
-    folder.mkdir(parents=True, exist_ok=True)
-    post(f"{url}/start_profile", {"output_dir": str(folder), "num_steps": 12, "activities": ["GPU"]}, 60)
-    ids = list(range(100, 356))
-    post(f"{url}/generate", {"input_ids": ids, "sampling_params": {"max_new_tokens": 32, "ignore_eos": True}}, seconds)
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        for path in sorted(folder.rglob("*.trace.json.gz")):
-            with contextlib.suppress(EOFError, json.JSONDecodeError):
-                return json.loads(gzip.decompress(path.read_bytes()))
-        time.sleep(1)
-    raise StepFailed(f"no trace appeared in {folder} within {seconds:.0f} s")
 
 
 def pack_caches(archive: Path) -> None:

@@ -20,7 +20,7 @@ import torch  # noqa: E402
 from dsv4_kernels.card import card_for  # noqa: E402
 from dsv4_kernels.topk import _launch  # noqa: E402
 from dsv4_kernels.topk_table import TopKConfig, choose  # noqa: E402
-from kit.strategies_topk import TopKInputs  # noqa: E402
+from kit.arguments import TopKInputs  # noqa: E402
 from kit.topk import assert_topk  # noqa: E402
 from mla_sweep import time_us  # noqa: E402
 

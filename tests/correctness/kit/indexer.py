@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from dsv4_kernels import paged_mqa_logits
 from dsv4_kernels.reference import indexer as oracle
 
+from kit.arguments import IndexerInputs
 from kit.cache import poisoned_memory
 from kit.compare import cosine_difference
-
-if TYPE_CHECKING:
-    # For its name alone: the module draws cases with hypothesis, which a benchmark need not have.
-    from kit.strategies_indexer import IndexerInputs
 
 # Products of two fp8 values are exact in fp32; 128 of them and 64 heads are summed in another order than the oracle's,
 # which costs a few steps (2**-24) of the sum of magnitudes. Hopper's tensor cores align an fp8 sum to 13 bits below its

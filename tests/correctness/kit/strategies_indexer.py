@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from hypothesis import strategies as st
+
+from kit.arguments import IndexerInputs
 
 HEADS, HEAD_DIM, PAGE = 64, 128, 64
 PAGE_BYTES = PAGE * (HEAD_DIM + 4)
@@ -37,22 +39,6 @@ class IndexerCase:
     column: bool = False
     strided: bool = False
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class IndexerInputs:
-    q: torch.Tensor
-    kv_cache: torch.Tensor
-    weights: torch.Tensor
-    seq_lens: torch.Tensor
-    page_table: torch.Tensor
-    max_seq_len: int
-
-    def arguments(self) -> tuple:
-        return self.q, self.kv_cache, self.weights, self.seq_lens, self.page_table, self.max_seq_len
-
-    def replace(self, **changes) -> IndexerInputs:
-        return replace(self, **changes)
 
 
 def pages_of(length: int) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from hypothesis import strategies as st
+
+from kit.arguments import TopKInputs
 
 GARBAGE_PAGE = 2**20
 # What lies past a row's length would win if it were looked at.
@@ -29,21 +31,6 @@ class TopKCase:
     spare_pages: int = 0
     strided: bool = False
     seed: int = 0
-
-
-@dataclass(frozen=True)
-class TopKInputs:
-    scores: torch.Tensor
-    seq_lens: torch.Tensor
-    page_table: torch.Tensor
-    page_size: int
-    topk: int
-
-    def arguments(self) -> tuple:
-        return self.scores, self.seq_lens, self.page_table, self.page_size, self.topk
-
-    def replace(self, **changes) -> TopKInputs:
-        return replace(self, **changes)
 
 
 def row_scores(pattern: str, count: int, rng: torch.Generator) -> torch.Tensor:

@@ -6,8 +6,8 @@ import torch
 from dsv4_kernels import topk_transform
 from dsv4_kernels.reference.topk import select_row
 
+from kit.arguments import TopKInputs
 from kit.cache import poisoned_memory
-from kit.strategies_topk import TopKInputs
 
 UNWRITTEN = -777
 

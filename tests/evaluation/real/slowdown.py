@@ -116,6 +116,7 @@ def register() -> None:
 
         HookRegistry.register(TARGET, around(Slowdown(text)), HookType.AROUND)
     except Exception as error:
+        # SGLang logs what else a plug-in raises and comes up without it: then nothing would be slowed.
         print(f"[slowdown] refusing to start: {error}", file=sys.stderr, flush=True)
         raise SystemExit(1) from None
     print(f"[slowdown] {text} in process {os.getpid()}", file=sys.stderr, flush=True)
