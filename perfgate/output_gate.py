@@ -20,9 +20,6 @@ from perfgate.server.logfile import LogFile
 SEED = 7
 """Of the prompts: the same ids in every run."""
 
-FLUSH_SECONDS = 10.0
-"""SGLang refuses to flush while a finished request is still being put away."""
-
 Show = Callable[[str], None]
 
 
@@ -108,24 +105,13 @@ def follow(
 
 def _ask(server: Server, call: Callable[[], Run]) -> Run:
     try:
-        _flush(server.base_url)
+        # Each run begins with an empty prefix cache: else the second does not do what the first did.
+        http.flush_cache(server.base_url, patience=http.LEFTOVER_SECONDS)
         return call()
     except (output_client.OutputCheckError, http.ServerHttpError) as error:
         lines = LogFile(server.log).tail(65536).splitlines() if server.log is not None else []
         evidence = tuple(redact_text(line) for line in lines if line.strip())[-4:]
         raise CheckFailed(f"{server.served_name}: {error}", evidence) from None
-
-
-def _flush(base_url: str) -> None:
-    """Each run begins with an empty prefix cache: else the second does not do what the first did."""
-    deadline = time.monotonic() + FLUSH_SECONDS
-    while True:
-        try:
-            return http.flush_cache(base_url)
-        except http.ServerHttpError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
 
 
 def names(old: Recipe, new: Recipe) -> tuple[str, str]:

@@ -71,6 +71,8 @@ class Sampler:
         windows: list[tuple[float, float]] | None = None,
     ) -> None:
         self._watch, self._proof = watch, proof
+        self._cut_off = False
+        """The last client was killed or failed: what it had in flight may still be ending on the server."""
         self.windows = windows if windows is not None else []
         self.recipe, self.server, self.client, self.start = recipe, server, runner, start
         self._tokenizer, self._folder, self._count = tokenizer, folder, 0
@@ -99,7 +101,9 @@ class Sampler:
                 run = self.client.run(
                     arguments, result, output, self.recipe.limits.sample_seconds, self._ticker(plan, show)
                 )
+            self._cut_off = run.exit_code != 0
         except client.ClientError as error:
+            self._cut_off = True
             return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
         finally:
             self.windows.append((began, time.time()))
@@ -112,7 +116,8 @@ class Sampler:
         return self._read(plan, run, before, mark, watch.seen() if watch is not None else None)
 
     def _quiet_counters(self) -> dict[str, float] | None:
-        http.flush_cache(self.server.base_url)
+        http.flush_cache(self.server.base_url, patience=http.LEFTOVER_SECONDS if self._cut_off else 0.0)
+        self._cut_off = False
         return http.counters(self.server.base_url)
 
     def _read(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
@@ -85,9 +86,21 @@ def server_info(base_url: str) -> dict[str, Any]:
         return get_json(base_url + "/get_server_info")
 
 
-def flush_cache(base_url: str, timeout: float = 30.0) -> None:
-    """Empty the prefix cache. SGLang refuses with 400 while a request runs; that is an error here, never ignored."""
-    status, body = request(base_url + "/flush_cache", method="POST", timeout=timeout)
+LEFTOVER_SECONDS = 10.0
+"""How long SGLang may take to put away requests of ours that have ended, or whose client was killed."""
+
+
+def flush_cache(base_url: str, timeout: float = 30.0, patience: float = 0.0) -> None:
+    """Empty the prefix cache. SGLang refuses with 400 while a request runs; that is an error here, never ignored.
+
+    For ``patience`` seconds a refusal is asked again: where requests of ours may still be ending.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        status, body = request(base_url + "/flush_cache", method="POST", timeout=timeout)
+        if status == 200 or time.monotonic() >= deadline:
+            break
+        time.sleep(0.2)
     if status != 200:
         raise ServerHttpError(
             f"POST {base_url}/flush_cache: status {status}: {body[:200].decode(errors='replace')!r}; a request that is "

@@ -113,7 +113,7 @@ def sides(tmp_path, monkeypatch):
 
     monkeypatch.setattr(output_gate.output_client, "free_run", lambda url, *a, **k: made[url].free)
     monkeypatch.setattr(output_gate.output_client, "forced_run", forced)
-    monkeypatch.setattr(output_gate.http, "flush_cache", lambda url: None)
+    monkeypatch.setattr(output_gate.http, "flush_cache", lambda url, patience: None)
     return side
 
 
@@ -171,16 +171,19 @@ def test_a_recipe_without_the_table_has_no_row(sides):
 
 
 def test_a_refused_flush_is_asked_again_for_a_while(monkeypatch):
-    refusals = iter([True, True, False])
+    answers = iter([400, 400, 200])
+    monkeypatch.setattr(http, "request", lambda url, **how: (next(answers), b""))
+    monkeypatch.setattr(http.time, "sleep", lambda s: None)
+    http.flush_cache("http://x", patience=60)
+    assert list(answers) == []
 
-    def flush(url):
-        if next(refusals):
-            raise http.ServerHttpError("status 400")
 
-    monkeypatch.setattr(output_gate.http, "flush_cache", flush)
-    monkeypatch.setattr(output_gate.time, "sleep", lambda s: None)
-    output_gate._flush("http://x")
-    assert list(refusals) == []
+def test_a_refused_flush_is_an_error_at_once_where_nothing_of_ours_can_be_left(monkeypatch):
+    answers = iter([400, 200])
+    monkeypatch.setattr(http, "request", lambda url, **how: (next(answers), b"busy"))
+    with pytest.raises(http.ServerHttpError, match="not ours"):
+        http.flush_cache("http://x")
+    assert list(answers) == [200]
 
 
 def test_prompts_are_the_same_every_time_and_of_the_lengths_asked_for():

@@ -63,7 +63,7 @@ class Client:
 
 @pytest.fixture
 def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Taken]:
-    monkeypatch.setattr(http, "flush_cache", lambda url: None)
+    monkeypatch.setattr(http, "flush_cache", lambda url, patience: None)
     monkeypatch.setattr(http, "counters", lambda url: None)
 
     def make(
@@ -201,3 +201,21 @@ def test_a_client_that_was_killed_before_it_said_a_word_is_not_taken_for_the_ser
     assert taken.failure is not None
     assert taken.failure.cause == "CLIENT_FAILED"
     assert not taken.failure.server_lost
+
+
+def test_what_a_killed_client_left_running_is_waited_for_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    patience: list[float] = []
+    monkeypatch.setattr(http, "flush_cache", lambda url, patience: waited(patience))
+    monkeypatch.setattr(http, "counters", lambda url: None)
+    waited = patience.append
+    killed = Client()
+    monkeypatch.setattr(killed, "run", lambda *how: dataclasses.replace(Client().run(*how), exit_code=-9, lines=()))
+    server = Server(tmp_path / "server.log")
+    made = Sampler(RECIPE, server, killed, tmp_path, tmp_path, 1)  # type: ignore[arg-type]
+    assert made.take(PLAN, 1, lambda line: None).failure is not None
+    made.client = Client()  # type: ignore[assignment]
+    for seed in (2, 3):
+        assert made.take(PLAN, seed, lambda line: None).failure is None
+    assert patience == [0.0, http.LEFTOVER_SECONDS, 0.0]
