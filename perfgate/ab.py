@@ -56,10 +56,10 @@ def run(old: Arm, new: Arm, order: Order, enough: Enough, show: Show, data: AbDa
     a fresh one would no longer be the one that the earlier pairs were taken on.
     """
     dice = random.Random(order.seed)
-    if not (_open(old, data, show) and _open(new, data, show)):
+    if not (open_side(old, data, show) and open_side(new, data, show)):
         return
     _warm_up(old, new, order, dice, show)
-    while todo := [c for c in order.concurrencies if _wants(c, data, order, enough)]:
+    while todo := [c for c in order.concurrencies if wants(c, data, order, enough)]:
         dice.shuffle(todo)
         for concurrency in todo:
             done = len(data.pairs.get(concurrency, []))
@@ -69,10 +69,12 @@ def run(old: Arm, new: Arm, order: Order, enough: Enough, show: Show, data: AbDa
                 assert failed is not None
                 data.close(failed.cause, f"not run: {failed.message}", failed.advice, order.samples)
                 return
-            _give_up(old, new, concurrency, data)
+            give_up(old, new, concurrency, data)
 
 
-def _open(arm: Arm, data: AbData, show: Show) -> bool:
+def open_side(arm: Arm, data: AbData, show: Show, points: Sequence[int] | None = None) -> bool:
+    """Start a side's server. Where that fails, ``points`` (default: all) are missing, or invalid where a server came up
+    that is not the one asked for."""
     show(f"starting the {arm.label} server, recipe {arm.recipe.name}")
     arm.data.starts += 1
     try:
@@ -83,7 +85,8 @@ def _open(arm: Arm, data: AbData, show: Show) -> bool:
     except ServerError as error:
         found = start_failure(error)
         failure = dataclasses.replace(found, message=arm.says(found.message))
-        for point in data.new.points.values():
+        for concurrency in data.new.points if points is None else points:
+            point = data.new.points[concurrency]
             point.failure = point.failure or failure
         return False
     arm.data.server_seconds += arm.sampler.server.start_seconds or 0.0
@@ -99,8 +102,7 @@ def _warm_up(old: Arm, new: Arm, order: Order, dice: random.Random, show: Show) 
             assert arm.sampler is not None
             plan = arm.data.points[concurrency].plan
             taken = arm.sampler.take(warmup_plan(plan), dice.randrange(2**31), show)
-            failed = taken.failure and dataclasses.replace(taken.failure, message=arm.says(taken.failure.message))
-            new.data.points[concurrency].failure = new.data.points[concurrency].failure or failed
+            fail(arm, new.data, concurrency, taken)
             plans.append(length_to(plan, taken, arm.recipe.workload.min_seconds))
         longest = max(plans, key=lambda p: p.num_prompts)
         for arm in (old, new):
@@ -114,26 +116,37 @@ def _pair(old: Arm, new: Arm, concurrency: int, data: AbData, dice: random.Rando
     seed = dice.randrange(2**31)  # both sides answer the same prompts
     taken: dict[str, Taken] = {}
     for arm in sides:
-        assert arm.sampler is not None
-        point = arm.data.points[concurrency]
-        got = arm.sampler.take(point.plan, seed, show)
-        point.attempts.append(got)
-        arm.data.client_seconds += got.seconds
-        taken[arm.label] = got
+        taken[arm.label] = got = take(arm, concurrency, seed, show)
         if got.failure is not None and got.failure.server_lost:
-            failed = dataclasses.replace(got.failure, message=arm.says(got.failure.message))
-            data.new.points[concurrency].failure = failed
+            fail(arm, data.new, concurrency, got)
             return False
     first, second = taken[old.label], taken[new.label]
     if first.counts and second.counts and first.sample is not None and second.sample is not None:
         data.pairs.setdefault(concurrency, []).append((first.sample, second.sample))
         return True
     data.spoilt[concurrency] = data.spoilt.get(concurrency, 0) + 1
-    show(f"C={concurrency}: pair thrown away: {'; '.join(_reasons(old, first) + _reasons(new, second))}")
+    show(f"C={concurrency}: pair thrown away: {'; '.join(reasons(old, first) + reasons(new, second))}")
     return True
 
 
-def _give_up(old: Arm, new: Arm, concurrency: int, data: AbData) -> None:
+def take(arm: Arm, concurrency: int, seed: int, show: Show) -> Taken:
+    """One sample of a side, kept with its attempts."""
+    assert arm.sampler is not None
+    point = arm.data.points[concurrency]
+    got = arm.sampler.take(point.plan, seed, show)
+    point.attempts.append(got)
+    arm.data.client_seconds += got.seconds
+    return got
+
+
+def fail(arm: Arm, new: CampaignData, concurrency: int, taken: Taken) -> None:
+    """Make the point missing by what a sample failed of, if it did, unless it is already. ``new``: the new side's data."""
+    point = new.points[concurrency]
+    if point.failure is None and taken.failure is not None:
+        point.failure = dataclasses.replace(taken.failure, message=arm.says(taken.failure.message))
+
+
+def give_up(old: Arm, new: Arm, concurrency: int, data: AbData) -> None:
     """Close a point of which more pairs were spoilt than may be, with what spoilt them: what is left makes no verdict,
     whichever side the dirt was on."""
     point = data.new.points[concurrency]
@@ -148,7 +161,8 @@ def _give_up(old: Arm, new: Arm, concurrency: int, data: AbData) -> None:
     data.new.condemn(list(dict.fromkeys(found)), [concurrency])
 
 
-def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool:
+def wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool:
+    """Whether a point needs more pairs."""
     point: PointData = data.new.points[concurrency]
     if point.closed:
         return False
@@ -158,7 +172,8 @@ def _wants(concurrency: int, data: AbData, order: Order, enough: Enough) -> bool
     return len(pairs) < order.max_samples and not enough(concurrency, pairs)
 
 
-def _reasons(arm: Arm, taken: Taken) -> list[str]:
+def reasons(arm: Arm, taken: Taken) -> list[str]:
+    """Why a sample does not count, with its side."""
     if taken.failure is not None:
         return [arm.says(taken.failure.message)]
     return [arm.says(p.message) for p in taken.problems if p.invalid]

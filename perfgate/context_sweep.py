@@ -28,6 +28,11 @@ class ContextSweep:
         self.seconds = 0.0
         """What the sweep's client runs took."""
 
+    @property
+    def done(self) -> bool:
+        """Whether it has been made, or there is none."""
+        return self._recipe.context is None or self._done or self._failed is not None
+
     def checks(self) -> list[CheckResult]:
         """The rows; those of a sweep that was never reached are MISSING."""
         table = self._recipe.context

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfgate import turns
 from perfgate.recipe import Recipe, RecipeError
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ class Options:
     against: Recipe | None = None
     against_commit: Commit | None = None
     """Where set, ``against`` is this same recipe, run with that commit's kernels."""
+    alternate: int | None = None
+    """Server starts a side, one server at a time; None where the recipes say whether two fit."""
     server_url: str | None = None
     tokenizer: Path | None = None
     port: int | None = None
@@ -43,6 +46,11 @@ class Options:
     def left_out(self) -> list[str]:
         """The recipe's points that this run was told not to measure."""
         return [f"C={c}" for c in self.recipe.concurrencies if c not in self.concurrencies]
+
+    @property
+    def rounds(self) -> turns.Rounds | None:
+        """How an A/B alternates server starts, or None where its servers run side by side."""
+        return None if self.against is None else turns.planned(self.recipe, self.against, self.alternate, self.samples)
 
 
 def concurrencies(text: str | None, recipe: Recipe) -> tuple[int, ...]:
@@ -81,10 +89,23 @@ def check(options: Options) -> None:
             raise OptionError(
                 f"--against {options.against.name} lacks the points C={missing}; give --concurrency without them"
             )
+    _check_turns(options)
     if options.samples < 2:
         raise OptionError(f"--samples {options.samples}: at least 2 are needed, since one sample has no spread")
     if options.port is not None and options.server_url:
         raise OptionError("--port is for a server that this run starts; --server-url names one that already runs")
+
+
+def _check_turns(options: Options) -> None:
+    if options.alternate is not None and options.against is None:
+        raise OptionError("--alternate is for an A/B: give --against RECIPE or --against-commit REV too")
+    if options.alternate is not None and options.alternate < 2:
+        raise OptionError(f"--alternate {options.alternate}: at least 2 starts a side are needed, to see their spread")
+    if options.profile and (rounds := options.rounds) is not None:
+        raise OptionError(
+            f"--profile looks at both servers while they are up, and here they take turns ({rounds.why}); take the profile "
+            "in a run without --against"
+        )
 
 
 __all__ = ["OptionError", "Options", "RecipeError", "check", "concurrencies"]

@@ -1,10 +1,12 @@
-"""The output check of a run: the same ids through both servers, after the last sample (edge)."""
+"""The output check of a run: the same ids through both servers, after a start's last sample (edge)."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from perfgate import output_client, output_report, ready, sweep
@@ -41,11 +43,21 @@ class Host(Protocol):
     def starts(self) -> list[StartRecord]: ...
 
 
+@dataclass(frozen=True)
+class _Asked:
+    """What the old side was asked, from how many ids, and what it answered."""
+
+    prompts: list[list[int]]
+    vocabulary: int
+    own: Own
+
+
 class OutputGate:
     """One A/B run's check. Without an ``[output]`` table in the new side's recipe there is none."""
 
     def __init__(self, new: Recipe, old: Recipe, show: Show) -> None:
         self._new, self._old, self._show = new, old, show
+        self._asked: _Asked | None = None
         self._found: CheckResult | None = None
 
     def checks(self) -> list[CheckResult]:
@@ -55,24 +67,51 @@ class OutputGate:
         return [self._found or output_report.not_made("the run ended before it")]
 
     def compare(self, old: Host, new: Host) -> None:
-        """Make the check while both servers live. What they do wrong ends in the row, never in an exception."""
+        """Make the check while both servers live."""
+        self.ask(old)
+        self.hold(new)
+
+    def ask(self, old: Host) -> None:
+        """Have the old side's live server answer, and follow itself. What it does wrong ends in the row, never in an
+        exception; later calls do nothing, nor without a table."""
         table = self._new.output
-        if table is None:
+        if table is None or self._asked is not None or self._found is not None:
             return
+        with self._step(old):
+            server = _live(old, "old")
+            self._show(f"the old side's answers, {table.steps} steps a prompt")
+            known = vocabulary(server)
+            asked = prompts(table, known)
+            self._asked = _Asked(
+                asked, known, follow_itself(server, asked, table.steps, self._old.limits.sample_seconds)
+            )
+
+    def hold(self, new: Host) -> None:
+        """Hold the new side's live server to the answers that the old one gave, once; before them it does nothing."""
+        table = self._new.output
+        if table is None or self._asked is None or self._found is not None:
+            return
+        with self._step(new):
+            server, asked = _live(new, "new"), self._asked
+            self._show("holding the new side to the old side's answers")
+            if vocabulary(server) < asked.vocabulary:
+                raise CheckFailed(
+                    f"the new side knows {vocabulary(server)} token ids and the old {asked.vocabulary}: not one model"
+                )
+            candidate = follow(server, asked.prompts, asked.own.first, self._new.limits.sample_seconds)
+            self._found = output_report.row(*names(self._old, self._new), asked.own, candidate, table.floor)
+
+    @contextlib.contextmanager
+    def _step(self, host: Host) -> Iterator[None]:
+        """A part of the check: its load is ours, and its failure is the row."""
         began = time.time()
         try:
-            first, second = _live(old, "old"), _live(new, "new")
-            self._show(f"comparing the answers of both servers, {table.steps} steps a prompt")
-            asked = prompts(table, min(vocabulary(first), vocabulary(second)))
-            own = follow_itself(first, asked, table.steps, self._old.limits.sample_seconds)
-            candidate = follow(second, asked, own.first, self._new.limits.sample_seconds)
-            self._found = output_report.row(*names(self._old, self._new), own, candidate, table.floor)
+            yield
         except CheckFailed as error:
             self._found = output_report.not_made(redact_text(str(error)), error.evidence)
         finally:
-            for host in (old, new):
-                if host.starts:
-                    host.starts[-1].windows.append((began, time.time()))
+            if host.starts:
+                host.starts[-1].windows.append((began, time.time()))
 
 
 def prompts(table: Output, vocabulary: int) -> list[list[int]]:

@@ -39,6 +39,13 @@ def add(parser: pytest.Parser, root: Path) -> None:
         help="A/B: judge this checkout's kernels against those of this commit, side by side",
     )
     option(
+        "--alternate",
+        type=int,
+        default=None,
+        metavar="STARTS",
+        help="A/B with one server at a time, this many starts of each side (default: 3 to 6 where a recipe takes all memory)",
+    )
+    option(
         "--profile",
         action="store_true",
         help="where a point regresses, a trace by SGLang's profiler: where the time went; with --record, of every point",

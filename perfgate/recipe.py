@@ -235,6 +235,11 @@ class Recipe(_Table):
     def concurrencies(self) -> list[int]:
         return [p.concurrency for p in self.points]
 
+    @property
+    def takes_all_memory(self) -> bool:
+        """Whether its server makes its KV pool of all that the card has left, so that no second server fits beside it."""
+        return self.device == "cuda" and "max_total_tokens" not in self.server.args
+
     def point(self, concurrency: int) -> Point:
         return next(p for p in self.points if p.concurrency == concurrency)
 

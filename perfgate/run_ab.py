@@ -1,4 +1,4 @@
-"""Two servers side by side, judged in pairs (edge)."""
+"""Two servers one change apart, side by side or in turns, judged in pairs (edge)."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from perfgate import (
     gate,
     output_gate,
     profiling,
+    turns,
 )
 from perfgate.result import Outcome, RunResult
 from perfgate.revision import RevisionError
@@ -21,14 +22,14 @@ from perfgate.verdict import Verdict, judge_ab, step_change
 
 
 class Compare(Run):
-    """Two servers side by side, one recipe or one commit's kernels apart. ``--against`` is the old side."""
+    """Two servers, one recipe or one commit's kernels apart; in turns where memory holds one. ``--against`` is the old side."""
 
     def __init__(self, means: Means) -> None:
         super().__init__(means)
         options, sides = means.options, means.sides
         assert options.against is not None
         self.against = options.against
-        self._sides = [f"judged against recipe {self.against.name}, measured side by side in pairs"]
+        self._sides = [f"judged against recipe {self.against.name}, in pairs"]
         if options.against_commit is not None:
             try:
                 self._sides = options.against_commit.notes(options.recipe_file)
@@ -37,6 +38,10 @@ class Compare(Run):
         old_options = dataclasses.replace(options, recipe=self.against, port=None, report=options.report / "against")
         folder = means.folder.with_name(means.folder.name + "-against")
         self._old_shared, self._old_host = means.host(old_options, folder, None if sides is None else sides.old)
+        self.rounds = options.rounds
+        if self.rounds is not None:
+            self.order = self.rounds.order(self.order)
+            self._sides = [*self._sides, self.rounds.note()]
         self._answers = output_gate.OutputGate(options.recipe, self.against, means.show)
 
     def run(self) -> RunResult:
@@ -45,17 +50,9 @@ class Compare(Run):
         old = ab.Arm("old", self.against, self._old_host, data.old)
         new = ab.Arm("new", options.recipe, self.host, data.new)
 
-        def measure() -> None:
-            ab.run(old, new, self.order, self._enough, self.show, data)
-            self.context.measure(self.host.live)
-            data.new.client_seconds += self.context.seconds
-            self._answers.compare(self._old_host, self.host)
-            if options.profile:
-                self._look(data, old, new)
-
         try:
-            self.guarded(data, measure)
-            self.prove_replay(self._old_host, self.host)
+            self.guarded(data, lambda: self._measure(old, new, data))
+            self.prove_replay(self._old_host, self.host)  # in turns each start was proved, and none is left
         finally:
             facts = self.host.facts()
             self.release(self._old_shared)
@@ -77,7 +74,7 @@ class Compare(Run):
             points.append(spoilt or gate.judged(verdict, concurrency, rows))
         told = step_change(verdicts)
         data.new.server_seconds += data.old.server_seconds
-        data.new.client_seconds += data.old.client_seconds
+        data.new.client_seconds += data.old.client_seconds + self.context.seconds
         return gate.assemble(
             points,
             data.new,
@@ -98,9 +95,34 @@ class Compare(Run):
             checked=[*self._answers.checks(), *self.context.checks()],
         )
 
-    def _against(self) -> dict[str, str]:
+    def _measure(self, old: ab.Arm, new: ab.Arm, data: ab.AbData) -> None:
+        if self.rounds is not None:
+            turns.run(old, new, self.order, self.rounds, self._enough, self._visit, self.show, data)
+            return
+        ab.run(old, new, self.order, self._enough, self.show, data)
+        self.context.measure(self.host.live)
+        self._answers.compare(self._old_host, self.host)
+        if self.options.profile:
+            self._look(data, old, new)
+
+    def _visit(self, arm: ab.Arm) -> None:
+        """What is asked of a side's server at the end of its turn, before it goes."""
+        if arm.host is self.host:
+            if not self.context.done:
+                self.context.measure(self.host.live)
+            self._answers.hold(self.host)
+            self.prove_replay(self.host)
+        else:
+            self._answers.ask(self._old_host)
+            self.prove_replay(self._old_host)
+
+    def _against(self) -> dict[str, object]:
         commit = self.options.against_commit
-        return {"recipe": self.against.name} | ({} if commit is None else {"commit": commit.sha})
+        return {
+            "recipe": self.against.name,
+            **({} if commit is None else {"commit": commit.sha}),
+            **({} if self.rounds is None else {"starts": len(self.host.starts)}),
+        }
 
     def _look(self, data: ab.AbData, old: ab.Arm, new: ab.Arm) -> None:
         """Profile the points that regressed, on both sides."""
@@ -115,10 +137,18 @@ class Compare(Run):
         return judge_ab(
             pairs,
             bounds=self.yardstick().bounds(concurrency),
-            min_samples=self.order.samples,
+            # Only the number of looks counts, and in turns one is taken a round.
+            min_samples=self.order.max_samples - self._looks,
             max_samples=self.order.max_samples,
             comparisons=2 * len(self.order.concurrencies),
         )
+
+    @property
+    def _looks(self) -> int:
+        """How often the data is looked at before its last."""
+        if self.rounds is not None:
+            return self.rounds.most - self.rounds.least
+        return self.order.max_samples - self.order.samples
 
     def _enough(self, concurrency: int, pairs: Sequence[ab.Pair]) -> bool:
         return self._judge(concurrency, pairs).outcome is not Outcome.INCONCLUSIVE
