@@ -18,7 +18,7 @@ from perfgate.result import Outcome, RunResult
 from perfgate.revision import RevisionError
 from perfgate.runs import Means, Run
 from perfgate.server import ServerError
-from perfgate.verdict import Verdict, judge_ab, step_change
+from perfgate.verdict import Verdict, judge_ab, rounds_elsewhere, step_change
 
 
 class Compare(Run):
@@ -42,11 +42,12 @@ class Compare(Run):
         if self.rounds is not None:
             self.order = self.rounds.order(self.order)
             self._sides = [*self._sides, self.rounds.note()]
+        self.data = ab.AbData(old=campaign.new(self.against, self.order), new=campaign.new(options.recipe, self.order))
         self._answers = output_gate.OutputGate(options.recipe, self.against, means.show)
 
     def run(self) -> RunResult:
         options = self.options
-        data = ab.AbData(old=campaign.new(self.against, self.order), new=campaign.new(options.recipe, self.order))
+        data = self.data
         old = ab.Arm("old", self.against, self._old_host, data.old)
         new = ab.Arm("new", options.recipe, self.host, data.new)
 
@@ -141,6 +142,7 @@ class Compare(Run):
             min_samples=self.order.max_samples - self._looks,
             max_samples=self.order.max_samples,
             comparisons=2 * len(self.order.concurrencies),
+            elsewhere=rounds_elsewhere([taken for c, taken in self.data.pairs.items() if c != concurrency]),
         )
 
     @property

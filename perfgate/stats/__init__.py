@@ -17,6 +17,7 @@ from perfgate.stats.variance import (
     moderated_spread,
     pooled_sd,
     samples_needed,
+    seen_spread,
 )
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "pooled_sd",
     "robust_spread",
     "samples_needed",
+    "seen_spread",
     "separated",
     "two_sample_shift",
 ]

@@ -1,6 +1,6 @@
 """Samples and a baseline in, one verdict a point and one a run out. docs/evaluation.md says how good it is."""
 
-from perfgate.verdict.ab import judge_ab
+from perfgate.verdict.ab import judge_ab, rounds_elsewhere
 from perfgate.verdict.change import step_change
 from perfgate.verdict.compare import Comparison
 from perfgate.verdict.elsewhere import starts_elsewhere
@@ -18,6 +18,7 @@ __all__ = [
     "judge_ab",
     "levels",
     "next_step",
+    "rounds_elsewhere",
     "run_verdict",
     "starts_elsewhere",
     "step_change",

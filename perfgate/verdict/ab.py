@@ -9,7 +9,17 @@ import numpy as np
 
 from perfgate.baseline.model import METRICS, Baseline, Bounds, Metric, MetricBaseline, MetricName
 from perfgate.result import Outcome
-from perfgate.stats import Interval, between_start_weight, median, moderated_spread, paired_shift, robust_spread
+from perfgate.stats import (
+    NOTHING,
+    Interval,
+    Observed,
+    between_start_weight,
+    between_starts,
+    median,
+    paired_shift,
+    robust_spread,
+    seen_spread,
+)
 from perfgate.verdict.compare import FEW, Comparison, guarded, shares, weigh
 from perfgate.verdict.levels import COMPARISONS, Levels, levels
 from perfgate.verdict.model import Verdict
@@ -30,12 +40,14 @@ def judge_ab(
     comparisons: int = COMPARISONS,
     problems: Sequence[str] = (),
     targets: Mapping[str, float] | None = None,
+    elsewhere: Mapping[str, Observed] | None = None,
 ) -> Verdict:
-    """Judge pairs (old, new) of samples of one point, taken next to each other in seeded order.
+    """Judge pairs (old, new) of samples of one point, taken next to each other in seeded order, or in turns.
 
     Drift hits both of a pair, so the ratio within it is what is judged: its interval is Wilcoxon's signed-rank one,
-    exact, or Student's t with too few pairs. The two servers' start effects do not cancel; they come from ``bounds``
-    and from pairs of several starts. Outcomes, and what never raises, are those of ``judge``.
+    exact, or Student's t with too few pairs. The two servers' start effects do not cancel. With one start on each side
+    ``bounds`` states them; with several they are seen, here and at the run's other points (``elsewhere``, from
+    ``rounds_elsewhere``). Outcomes, and what never raises, are those of ``judge``.
     """
     bounds = bounds or Bounds()
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
@@ -57,7 +69,7 @@ def judge_ab(
         values = [v for v in (metric.of(s) for s in new) if v is not None]
         if len(values) < len(new):
             return Verdict(at, Outcome.INVALID, f"new side: samples without {name}, which the old has", judged_by="ab")
-        compared.append(_compare_pairs(metric, pairs, bounds, level))
+        compared.append(_compare_pairs(metric, pairs, bounds, level, (elsewhere or {}).get(name, NOTHING)))
     if not compared:
         return Verdict(at, Outcome.INVALID, "the samples have no step time and speculation is on", judged_by="ab")
     outcome = worst([c.outcome for c in compared])
@@ -85,18 +97,39 @@ def _stand_in(old: Sequence[Sample], bounds: Bounds, at: int | None, accept: flo
     return Baseline(at or 0, metrics, bounds=bounds, accept_length=accept, recorded_at="the old side")
 
 
-def _compare_pairs(metric: Metric, pairs: Sequence[tuple[Sample, Sample]], bounds: Bounds, level: Levels) -> Comparison:
+def rounds_elsewhere(others: Sequence[Sequence[tuple[Sample, Sample]]]) -> Mapping[str, Observed]:
+    """How far apart the pairs of several server starts are at the run's ``others`` points, by metric, for ``judge_ab``.
+
+    Samples without a usable figure say nothing.
+    """
+    return {
+        name: between_starts([_differences(metric, known) for pairs in others if (known := _known(metric, pairs))])
+        for name, metric in METRICS.items()
+    }
+
+
+def _known(metric: Metric, pairs: Sequence[tuple[Sample, Sample]]) -> list[tuple[Sample, Sample]]:
+    return [pair for pair in pairs if all((v := metric.of(s)) is not None and v > 0 for s in pair)]
+
+
+def _differences(metric: Metric, pairs: Sequence[tuple[Sample, Sample]]) -> tuple[list[float], list[int]]:
+    """The signed logarithm of each pair's ratio, and the number of the pair of server starts that it is from."""
     old = np.array([metric.of(a) for a, _ in pairs], dtype=float)
     new = np.array([metric.of(b) for _, b in pairs], dtype=float)
-    d = (metric.sign * np.log(new / old)).tolist()
+    launches = {key: i for i, key in enumerate(sorted({(a.server_start, b.server_start) for a, b in pairs}))}
+    return (metric.sign * np.log(new / old)).tolist(), [launches[(a.server_start, b.server_start)] for a, b in pairs]
+
+
+def _compare_pairs(
+    metric: Metric, pairs: Sequence[tuple[Sample, Sample]], bounds: Bounds, level: Levels, elsewhere: Observed
+) -> Comparison:
+    d, starts = _differences(metric, pairs)
     shift = paired_shift(d, level.alarm)
     if len(d) < FEW:
         shift = guarded(shift, len(d), len(d))
-    launches = {key: i for i, key in enumerate(sorted({(a.server_start, b.server_start) for a, b in pairs}))}
-    starts = [launches[(a.server_start, b.server_start)] for a, b in pairs]
     # A pair of launches differs by two start effects, so its variance is twice one start's.
-    spread = moderated_spread(((d, starts),), bounds.between_start * math.sqrt(2))
-    baseline = median(old.tolist())
+    spread = seen_spread(((d, starts),), bounds.between_start * math.sqrt(2), elsewhere)
+    baseline = median([v for a, _ in pairs if (v := metric.of(a)) is not None])
     size, question_size = shares(metric, bounds, baseline, robust_spread(d) / math.sqrt(2), len(d))
 
     def value(log: float) -> float:

@@ -50,7 +50,9 @@ def summarise(
     base = next(iter(baseline.metrics.values()))
     counts = f"{len(samples)} samples against {len(base.samples)} of {baseline.recorded_at or 'the baseline'}"
     if paired:
-        counts = f"{len(samples)} pairs, judged by the ratio within each"
+        launches = len({s.server_start for s in samples})
+        of = "" if launches == 1 else f" of {launches} starts of each side"
+        counts = f"{len(samples)} pairs{of}, judged by the ratio within each"
     if len({s.server_start for s in samples}) == 1 and len(set(base.starts)) == 1:
         stated = f"{baseline.bounds.between_start:.2%}"
         counts += f"; one server start on each side, so {stated} between starts is the recipe's figure"

@@ -6,7 +6,7 @@ from judging import baseline, noise, sample, samples
 
 from perfgate.baseline import Bounds
 from perfgate.result import Outcome
-from perfgate.verdict import judge, judge_ab, levels, next_step
+from perfgate.verdict import judge, judge_ab, levels, next_step, rounds_elsewhere
 from perfgate.verdict.levels import FALSE_ALARMS_A_RUN, MISSED
 
 
@@ -49,6 +49,40 @@ def test_two_servers_start_effects_do_not_cancel_and_alternating_starts_show_the
     run = pairs(20, 1.0, 0.001, starts=5, start_effect=0.02, seed=3)
     assert judge_ab(run).outcome is Outcome.INCONCLUSIVE
     assert judge_ab(pairs(20, 0.97, 0.001), bounds=Bounds(between_start=0.02)).outcome is Outcome.INCONCLUSIVE
+
+
+def in_turns(rounds=4, each=3, ratio=1.0, spread=0.01, width=0.002, seed=0):
+    """Pairs of the same round of starts, whose two servers differ by a start effect of their own."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for start in range(1, rounds + 1):
+        effect = rng.normal(0, spread, 2)
+        for _ in range(each):
+            old, new = np.exp(effect + rng.normal(0, width, 2))
+            rows.append((sample(1000 * old, server_start=start), sample(1000 * ratio * new, server_start=start)))
+    return rows
+
+
+@pytest.mark.field_case("N06")
+def test_starts_that_alternate_cry_no_wolf_where_the_stated_spread_is_a_tenth_of_the_real():
+    stated = Bounds(between_start=0.001)
+    found = [judge_ab(in_turns(3, seed=i), bounds=stated, comparisons=2).outcome for i in range(200)]
+    assert found.count(Outcome.REGRESSION) + found.count(Outcome.IMPROVED) <= 1
+
+
+def test_what_the_runs_other_points_show_of_the_starts_settles_a_loss_sooner():
+    others = rounds_elsewhere([in_turns(3, spread=0.003, seed=i) for i in (50, 51)])
+    alone = [judge_ab(in_turns(3, ratio=0.95, spread=0.003, seed=i)).outcome for i in range(40)]
+    helped = [judge_ab(in_turns(3, ratio=0.95, spread=0.003, seed=i), elsewhere=others).outcome for i in range(40)]
+    assert helped.count(Outcome.REGRESSION) > alone.count(Outcome.REGRESSION) + 10
+
+
+def test_the_verdict_names_the_starts_and_how_many_would_settle_it():
+    verdict = judge_ab(in_turns(3, spread=0.02, seed=3))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "9 pairs of 3 starts of each side" in verdict.why
+    assert "starts of each side would settle it" in verdict.why
+    assert "--alternate" in verdict.advice
 
 
 @pytest.mark.parametrize("bad", [sample(exit_code=1), sample(completed=0), sample(float("nan")), sample(0.0)])
