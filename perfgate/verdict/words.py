@@ -5,34 +5,45 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perfgate.baseline.model import Baseline
+from perfgate.baseline.model import Baseline, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
 from perfgate.verdict.needed import Needed
 from perfgate.workload import Sample
 
+LOUD = math.log(2)
+"""Noise from which its size is no figure any more that a reader could use."""
 
-def share(log: float) -> float:
-    """A difference of logarithms as a share."""
-    return math.expm1(min(log, 700.0))
+
+def percent(share: float, digits: int = 1, sign: str = "") -> str:
+    """A share, 0.5 as ``50.0%``; a few samples can make it astronomical, which only says that little is known."""
+    return f"{share:{sign}.{digits}%}" if share < 10 else f"more than {sign}1000%"
+
+
+def loss(metric: Metric, log: float) -> float:
+    """A drop on signed logarithms as a share of the baseline: where step time doubles (1.0), throughput halves (0.5)."""
+    return -math.expm1(-log) if metric.sign > 0 else math.expm1(min(log, 700.0))
 
 
 def explain(c: Comparison) -> str:
     """One metric's comparison in one sentence."""
-    ends = f"95 % interval {c.change_low:+.1%} to {c.change_high:+.1%}"
-    span = f"{c.change:+.1%} against {c.baseline:.4g} {c.metric.unit} ({ends})"
-    noise = f"{c.k:.1f} standard errors of {share(c.se):.2%}"
+    change, low, high = (percent(share, sign="+") for share in (c.change, c.change_low, c.change_high))
+    span = f"{change} against {c.baseline:.4g} {c.metric.unit} (95 % interval {low} to {high})"
+    noise = f"{c.k:.1f} standard errors of {percent(math.expm1(min(c.se, 700.0)), 2)}"
     if c.outcome is Outcome.REGRESSION:
         return f"{span}: beyond the floor, and more than {noise}"
     if c.outcome is Outcome.IMPROVED:
         return f"{span}: more than {noise}"
     if c.outcome is Outcome.PASS:
-        return f"{span}: a loss of {share(c.question):.1%} is excluded"
+        return f"{span}: a loss of {percent(loss(c.metric, c.question))} is excluded"
     if c.drop > c.bound and c.drop <= c.noise:
-        return f"{span}: beyond the floor, but noise alone reaches {share(c.noise):.1%} ({noise})"
+        reach = f"reaches {percent(loss(c.metric, c.noise))}"
+        if c.noise > LOUD:
+            reach = f"can more than {'halve' if c.metric.sign > 0 else 'double'} it"
+        return f"{span}: beyond the floor, but noise alone {reach} ({noise})"
     if c.drop_high >= c.question:
-        possible = share(max(c.drop_high, 0.0))
-        return f"{span}: a loss of {possible:.1%} is possible, more than the {share(c.question):.1%} that pass"
+        possible, allowed = (percent(loss(c.metric, log)) for log in (max(c.drop_high, 0.0), c.question))
+        return f"{span}: a loss of {possible} is possible, more than the {allowed} that pass"
     return f"{span}: about the floor of {c.floor:.4g} {c.metric.unit}, too close to call"
 
 
