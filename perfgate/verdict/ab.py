@@ -80,7 +80,7 @@ def judge_ab(
         summarise(outcome, compared, new, stand_in, want, paired=True),
         tuple(compared_row(c, targets) for c in compared),
         want.count if want else None,
-        advise(outcome, stand_in, want),
+        advise(outcome, stand_in, want, paired=True),
         "ab",
         tuple(compared),
     )

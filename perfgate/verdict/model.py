@@ -13,8 +13,8 @@ from perfgate.verdict.compare import Comparison
 class Verdict:
     """What one point came to, and what to do about it.
 
-    ``samples_needed``: how many samples would settle an INCONCLUSIVE point (of this run, or on each side where ``why``
-    says so); None where no number would.
+    ``samples_needed``: how many samples (or pairs) would settle an INCONCLUSIVE point, of this run or on each side, or
+    would show how many do, as ``why`` says; None where no number would.
     ``comparisons`` hold the figures behind ``metrics`` (standard errors, thresholds); empty where nothing was compared.
     ``passes`` is False for NO_BASELINE unless the run is recording.
     """

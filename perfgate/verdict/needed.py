@@ -1,4 +1,4 @@
-"""What would settle an INCONCLUSIVE point: more samples, a better baseline, or more server starts."""
+"""What would settle an INCONCLUSIVE point: more samples, a better baseline, more server starts, or a quieter machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from perfgate.baseline.model import Baseline
 from perfgate.result import Outcome
 from perfgate.stats import samples_needed
 from perfgate.stats.shift import Z95
-from perfgate.verdict.compare import Comparison
+from perfgate.verdict.compare import FEW, KNOWN_FROM, Comparison
 
 MOST = 1000
 """More samples than this at a point are not an answer."""
@@ -18,11 +18,15 @@ MOST = 1000
 
 @dataclass(frozen=True)
 class Needed:
-    """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side."""
+    """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side; with none
+    of them the noise within a start is too large. ``known`` is False where the samples are too few to show their noise: the
+    number is then of those that show it.
+    """
 
     samples: int | None
     both: int | None = None
     starts: int | None = None
+    known: bool = True
 
     @property
     def count(self) -> int | None:
@@ -32,16 +36,17 @@ class Needed:
 
 def needed(compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False) -> Needed:
     """The most that any undecided metric needs, if its change stays where it is now."""
-    wants = [
-        _one(c, count, len(baseline.metrics[c.metric.name].samples), paired)
-        for c in compared
-        if c.outcome is Outcome.INCONCLUSIVE
-    ]
+    undecided = [c for c in compared if c.outcome is Outcome.INCONCLUSIVE]
+    sides = [len(baseline.metrics[c.metric.name].samples) for c in undecided]
+    if count < FEW or min(sides) < FEW:
+        alone = paired or min(sides) >= FEW
+        return Needed(KNOWN_FROM, known=False) if alone else Needed(None, KNOWN_FROM, known=False)
+    wants = [_one(c, count, m, paired) for c, m in zip(undecided, sides, strict=True)]
     if all(w.samples is not None for w in wants):
         return max(wants, key=lambda w: w.samples or 0)
-    if all(w.samples is not None or w.both is not None for w in wants):
+    if all(w.count is not None for w in wants):
         return max(wants, key=lambda w: w.both or 0)
-    return max(wants, key=lambda w: w.starts or 0)
+    return max((w for w in wants if w.count is None), key=lambda w: w.starts or 0)
 
 
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
@@ -66,5 +71,6 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     both = samples_needed(together, wanted, MOST)
     if both is not None:
         return Needed(None, max(both, n + 1))
-    starts = math.ceil((2 * factor * c.se_between / wanted) ** 2) if c.se_between else 1
-    return Needed(None, None, max(2, starts))
+    if factor * c.se_between <= wanted:
+        return Needed(None)
+    return Needed(None, None, max(2, math.ceil((2 * factor * c.se_between / wanted) ** 2)))

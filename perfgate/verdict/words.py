@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from perfgate.baseline.model import Baseline, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
-from perfgate.verdict.needed import Needed
+from perfgate.verdict.needed import MOST, Needed
 from perfgate.workload import Sample
 
 LOUD = math.log(2)
@@ -66,39 +66,57 @@ def summarise(
         counts = f"{len(samples)} pairs{of}, judged by the ratio within each"
     if len({s.server_start for s in samples}) == 1 and len(set(base.starts)) == 1:
         stated = f"{baseline.bounds.between_start:.2%}"
-        counts += f"; one server start on each side, so {stated} between starts is the recipe's figure"
+        counts += f"; one server start on each side, so the spread between starts is the recipe's figure, {stated}"
     text = f"{'; '.join(parts)} [{counts}]"
     if want is not None:
-        text += f". {settles(want)}"
+        text += f". {settles(want, 'pairs' if paired else 'samples')}"
     return text
 
 
-def settles(want: Needed) -> str:
-    """What would settle it, with the number."""
+def settles(want: Needed, unit: str) -> str:
+    """What would settle it, with the number. ``unit``: samples or pairs."""
+    if not want.known:
+        few = f"So few {unit}" if want.samples is not None else "So few samples of the baseline"
+        where = "" if want.samples is not None else " on each side"
+        return f"{few} do not show how large their noise is: {want.count} or more{where} do"
     if want.samples is not None:
-        return f"About {want.samples} samples would settle it"
+        return f"About {want.samples} {unit} would settle it"
     if want.both is not None:
         return f"About {want.both} samples on each side would settle it: the baseline has too few"
+    if want.starts is None:
+        return f"More than {MOST} {unit} would be needed: the noise is too large for this question"
     return (
-        "No number of samples settles it: "
+        f"No number of {unit} settles it: "
         f"the spread between server starts needs about {want.starts} starts on each side"
     )
 
 
-def advise(outcome: Outcome, baseline: Baseline, want: Needed | None) -> str:
-    """The next command."""
+def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False) -> str:
+    """The next command. ``paired``: this was an A/B, so another is no way out."""
     against = f"--against-commit {baseline.commit}" if baseline.commit else "--against RECIPE"
     if outcome is Outcome.REGRESSION:
+        accepted = "a loss that is accepted is recorded with --record --reason TEXT"
+        if paired:
+            return f"--profile, to see where the time went; {accepted}"
         return (
             f"run the old state beside it before blaming the change ({against}, A/B on this machine), "
-            "and --profile to see where the time went; a loss that is accepted is recorded with --record --reason TEXT"
+            f"and --profile to see where the time went; {accepted}"
         )
     if outcome is Outcome.INCONCLUSIVE:
-        if want is not None and want.samples is not None:
-            return f"--samples {want.samples}, or {against} for an interleaved A/B, which cancels drift"
-        if want is not None and want.both is not None:
-            return f"{against} with --samples {want.both}, or record the baseline anew with that many samples"
-        return f"{against} with alternating server starts"
+        return _settle(want, against, paired)
     if outcome is Outcome.IMPROVED:
         return "keep the gain: --record --reason TEXT"
     return ""
+
+
+def _settle(want: Needed | None, against: str, paired: bool) -> str:
+    if want is not None and want.samples is not None:
+        beside = "" if paired else f", or {against} for an interleaved A/B, which cancels drift"
+        return f"--samples {want.samples}{beside}"
+    if want is not None and want.both is not None:
+        return f"{against} with --samples {want.both}, or record the baseline anew with that many samples"
+    if want is not None and want.starts is None:
+        beside = "" if paired else f", or {against}, whose pairs cancel drift"
+        return f"free the machine of other work and run again{beside}"
+    again = "run it" if paired else f"run {against}"
+    return f"{again} several times: each run starts its servers anew, and a real change shows in every one"

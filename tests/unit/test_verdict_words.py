@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 import pytest
-from judging import baseline, sample, samples
+from judging import baseline, noise, sample, samples
 
 from perfgate.baseline import Bounds
 from perfgate.result import Outcome
@@ -43,3 +43,46 @@ def test_noise_as_large_as_the_figures_is_said_in_words():
 def test_no_share_is_longer_than_a_reader_can_use(seed):
     verdict = judge_ab(pairs(2, 0.5, 3.0, seed=seed))
     assert [n for n in re.findall(r"\d+(?=\.\d+%|%)", verdict.why) if len(n) > 4] == []
+
+
+def test_two_pairs_do_not_say_how_many_would_settle_it_but_how_many_show_their_noise():
+    verdict = judge_ab(pairs(2), bounds=Bounds(between_start=0.001))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.why.endswith("So few pairs do not show how large their noise is: 5 or more do")
+    assert (verdict.samples_needed, verdict.advice) == (5, "--samples 5")
+
+
+def test_a_baseline_of_two_samples_is_what_is_too_small():
+    verdict = judge(samples([1000] * 10), baseline([1000, 1010]))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert (
+        "So few samples of the baseline do not show how large their noise is: 5 or more on each side do" in verdict.why
+    )
+    assert "--samples 5, or record the baseline anew with that many samples" in verdict.advice
+
+
+def test_noise_that_no_number_of_samples_beats_is_not_laid_on_server_starts():
+    verdict = judge_ab(pairs(3, 1.0, 1.5, seed=3), bounds=Bounds(between_start=0.0))
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.samples_needed is None
+    assert verdict.why.endswith("More than 1000 pairs would be needed: the noise is too large for this question")
+    assert verdict.advice == "free the machine of other work and run again"
+    alone = judge(samples(noise(3, 0.9, seed=2)), baseline(noise(10, 0.9, seed=3)))
+    assert "More than 1000 samples" in alone.why
+    assert "--against-commit abc123, whose pairs cancel drift" in alone.advice
+
+
+@pytest.mark.parametrize(("ratio", "width", "between"), [(0.8, 0.005, 0.0), (1.0, 0.08, 0.001), (1.0, 0.005, 0.03)])
+def test_no_ab_is_answered_with_the_advice_to_make_one(ratio, width, between):
+    verdict = judge_ab(pairs(12, ratio, width, seed=1), bounds=Bounds(between_start=between))
+    assert verdict.outcome in (Outcome.REGRESSION, Outcome.INCONCLUSIVE)
+    assert verdict.advice
+    assert "--against" not in verdict.advice
+    assert "samples would" not in verdict.why
+
+
+def test_where_starts_differ_the_advice_is_one_that_can_be_followed():
+    stated = Bounds(between_start=0.03)
+    verdict = judge(samples(noise(10, seed=1)), baseline(noise(10), bounds=stated))
+    assert "starts on each side" in verdict.why
+    assert verdict.advice.startswith("run --against-commit abc123 several times: each run starts its servers anew")
