@@ -55,8 +55,12 @@ def run_verdict(points: Sequence[Judged], notes: Mapping[str, str] | None = None
 
 
 def _gain(point: Judged) -> float | None:
-    """The point's largest change, positive where better; None where it was not compared."""
-    gains = [m.change if m.higher_is_better else -m.change for m in point.metrics if m.change is not None]
+    """The point's largest change of speed, positive where faster; None where it was not compared.
+
+    A step that takes four times as long is a quarter of the speed, -75 %: no loss is more than all of it.
+    """
+    changes = [(m.change, m.higher_is_better) for m in point.metrics if m.change is not None]
+    gains = [change if more_is_faster else -change / max(1 + change, 1e-9) for change, more_is_faster in changes]
     return max(gains, key=abs) if gains else None
 
 
@@ -64,7 +68,8 @@ def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
     if Outcome.REGRESSION not in [p.outcome for p in points]:
         return ""
     gains = {p.concurrency: g for p in points if (g := _gain(p)) is not None}
-    if not gains:  # judged by smoke floors: there is no baseline to be faster or slower than
+    # One point alone has no pattern, and none has one by smoke floors: there is no baseline to be faster or slower than.
+    if len(gains) < 2:
         return ""
     regressed = [p.concurrency for p in points if p.outcome is Outcome.REGRESSION]
     ends = f"{min(gains.values()):+.1%} to {max(gains.values()):+.1%}"
@@ -83,7 +88,7 @@ def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
             "a fault of the measurement at that point or of the change there; an A/B at that point tells"
         )
     slower = sum(g < 0 for g in gains.values())
-    return f"Over all points: {slower} slower, {len(gains) - slower} not, {ends}"
+    return f"Over all points: {slower} slower, {len(gains) - slower} not, speed {ends}"
 
 
 def _alike(gains: Sequence[float]) -> bool:

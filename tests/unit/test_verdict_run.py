@@ -74,7 +74,14 @@ def test_a_loss_that_grows_with_concurrency_is_not_uniform():
 @pytest.mark.field_case("N08")
 def test_changes_both_ways_are_shown_as_a_distribution():
     _, why = run_verdict(points({1: -0.05, 4: 0.05, 16: -0.06, 64: 0.07}))
-    assert "2 slower, 2 not" in why
+    assert "2 slower, 2 not, speed -" in why
+
+
+def test_a_pattern_needs_two_points_and_no_point_loses_more_than_all_of_its_speed():
+    _, why = run_verdict(points({16: -0.8}))
+    assert why == "1 of 1 points did not pass: C=16 REGRESSION"
+    _, why = run_verdict(points({1: -0.8, 16: 0.0}))
+    assert "1 slower, 1 not, speed -80." in why
 
 
 def test_a_regression_by_the_smoke_floor_alone_is_a_verdict_though_nothing_was_compared():
