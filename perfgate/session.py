@@ -145,4 +145,7 @@ def _record(
     kinds = {"new": written.new, "tightened": written.tightened, "loosened": written.loosened}
     said = "; ".join(f"{kind} {', '.join(f'C={c}' for c in points)}" for kind, points in kinds.items() if points)
     note = f"recorded {path}: {said}. Commit that file with this run's report as the evidence"
-    return done.model_copy(update={"notes": [*done.notes, note], "baseline_file": f"{path.parent.name}/{path.name}"})
+    told = {"notes": [*done.notes, note], "baseline_file": f"{path.parent.name}/{path.name}"}
+    if done.outcome is Outcome.NO_BASELINE:  # which is no failure here, so the first line must not read like one
+        told["why"] = f"recorded {len(good)} of {len(done.points)} points; there was nothing to compare them with"
+    return done.model_copy(update=told)

@@ -27,7 +27,7 @@ JUDGED_BY: Mapping[str, str] = {
     "baseline": "judged against the stored baseline",
     "smoke": "judged by the recipe's smoke floor alone: no baseline of this machine",
     "ab": "judged by A/B: two servers, samples alternating",
-    "recording": "recording a baseline: nothing was judged",
+    "recording": "recording a baseline",
     "nothing": "judged by nothing",
 }
 

@@ -26,7 +26,7 @@ def uncompared(
         Outcome.NO_BASELINE,
         why,
         rows,
-        advice=advice,
+        advice="" if recording else advice,
         judged_by="recording" if recording else "nothing",
         recording=recording,
     )

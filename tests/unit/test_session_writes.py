@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from judging import noise, samples
 from perf import test_gate
 
-from perfgate import baseline, report, session
+from perfgate import baseline, campaign, gate, profiles, recipe, report, session
 from perfgate.result import CheckResult, Outcome, PointResult, RunResult
+from perfgate.sampler import Taken
 from perfgate.server import ServerError
 
 
@@ -61,6 +63,22 @@ def test_a_baseline_that_cannot_be_written_is_told_after_the_results_are_saved(
     assert (tmp_path / "result.json").exists() is not report_too
     if not report_too:
         assert "nothing was recorded" in (tmp_path / "result.json").read_text()
+
+
+def test_a_first_recording_says_what_it_recorded_and_asks_for_no_other(tmp_path: Path) -> None:
+    tiny = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
+    machine = {"hardware": {"cpu": "x", "cpus": 2}, "software": {}, "server": {}}
+    rule = gate.Yardstick(tiny, None, machine, recording=True, samples=3, max_samples=3, points=3)
+    data = campaign.new(tiny, campaign.Order((1, 16, 64), 3, 3, 0))
+    for concurrency, point in data.points.items():
+        point.attempts = [Taken(point.plan, one) for one in samples(noise(3), concurrency)]
+    measured = gate.result(data, rule, None, started_at=0.0, seconds=1.0)
+    options = type("O", (), {"baselines": tmp_path, "recipe": tiny, "reason": "first"})()
+    made = session._record(measured, data, rule, options, profiles.Profiles())
+    assert made.outcome is Outcome.NO_BASELINE
+    assert made.why == "recorded 3 of 3 points; there was nothing to compare them with"
+    assert [p.advice for p in made.points] == ["", "", ""]
+    assert list((tmp_path / "cpu-tiny").glob("*.json"))
 
 
 @pytest.mark.parametrize("name", ["environment", "graph memory", "a check that comes later"])
