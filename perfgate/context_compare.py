@@ -28,9 +28,16 @@ ALLOWED = ("context_length", "context_len")
 
 def main(arguments: Sequence[str]) -> int:
     """Print a row a point. 0 where all pass, 1 where not, 2 for files that cannot be read."""
-    parser = argparse.ArgumentParser("python -m perfgate compare-context", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m perfgate compare-context",
+        description="Is a step as long where another context length is reserved? Exits 0 where every point passes.",
+    )
     parser.add_argument(
-        "results", nargs=2, type=Path, metavar="RESULT.json", help="of two recipes, context_length apart"
+        "results",
+        nargs=2,
+        type=Path,
+        metavar="RESULT.json",
+        help="results of two recipes that differ in context_length alone",
     )
     given = parser.parse_args(arguments)
     try:

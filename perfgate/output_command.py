@@ -104,11 +104,16 @@ def _show(line: str) -> None:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m perfgate output", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "python -m perfgate output",
+        description="Hold one recipe's answers to another's, one server after the other, without measuring speed.",
+    )
     parser.add_argument("--recipe", required=True, metavar="NAME", help="the new side: a name in recipes/, or a file")
     parser.add_argument(
         "--against", required=True, metavar="NAME", help="the old side, whose answers are the reference"
     )
     default = Path.cwd() / "perf-report" / f"{time.strftime('%Y%m%d-%H%M%S')}-output"
-    parser.add_argument("--report", type=Path, default=default, help="folder for logs and output.json")
+    parser.add_argument(
+        "--report", type=Path, metavar="DIR", default=default, help="for logs and output.json (default: in perf-report)"
+    )
     return parser.parse_args(arguments)

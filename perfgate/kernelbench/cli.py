@@ -67,7 +67,9 @@ def _path(options: argparse.Namespace, runs: list[Run]) -> Path:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m perfgate kernels", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m perfgate kernels", description="What was timed on a card, looked at on any machine."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     words = {
         "judge": "compare with the card's baseline",
@@ -77,10 +79,18 @@ def _parser() -> argparse.ArgumentParser:
     }
     for name, text in words.items():
         command = commands.add_parser(name, help=text, description=text)
-        command.add_argument("run", nargs="+", type=Path, help="what --benchmark-json wrote")
+        command.add_argument("run", nargs="+", type=Path, metavar="RUN.json", help="what --benchmark-json wrote")
         if name in ("judge", "record"):
-            command.add_argument("--baselines", type=Path, default=ROOT / "baselines", help="folder of baselines")
+            command.add_argument(
+                "--baselines",
+                type=Path,
+                metavar="DIR",
+                default=ROOT / "baselines",
+                help="folder (default: baselines)",
+            )
         if name == "record":
-            command.add_argument("--reason", default="", help="why; kept in the file, needed where a time gets slower")
+            command.add_argument(
+                "--reason", default="", metavar="TEXT", help="why; kept in the file, needed where a time gets slower"
+            )
             command.add_argument("--commit", default=None, help="the state that was timed (default: the run's own)")
     return parser
