@@ -10,6 +10,9 @@ from perfgate.doctor.facts import Facts, RecipeFact
 DISK_GIB = 10.0
 """A run's logs, a generated model and its compiled kernels stay well below this."""
 
+NAMED = 5
+"""More recipes than this that stop at the same reason are counted and no longer named."""
+
 HARNESS = (
     "filelock",
     "hypothesis",
@@ -48,7 +51,7 @@ def blockers(facts: Facts, recipe: RecipeFact) -> list[Problem]:
         if recipe.patches and facts.cards:
             found += _seams(facts)
     if recipe.model_path and not recipe.model_there:
-        mend = f"put the checkpoint there, or point [model] path of recipes/{recipe.name}.toml at it"
+        mend = "put the checkpoint there, or point [model] path of the recipe at it"
         found.append(Problem(f"no model at {recipe.model_path}", mend))
     return found
 
@@ -84,15 +87,20 @@ def screen(facts: Facts, recipe: str | None = None) -> list[str]:
     for name, found in against.items():
         if found:
             reasons.setdefault(found[0].what, []).append(name)
-    lines += [line for what, names in reasons.items() for line in _wrapped(f"  ✗ {', '.join(names)}: {what}")]
+    lines += [line for what, names in reasons.items() for line in _wrapped(f"  ✗ {_names(names)}: {what}")]
     problems = list(dict.fromkeys([*(p for found in against.values() for p in found), *busy(facts)]))
     if not chosen:
         known = ", ".join(r.name for r in facts.recipes) or "none"
         problems.insert(0, Problem(f"no recipe {recipe or 'in recipes/'}", f"choose one of: {known}"))
     lines += ["", "missing" if problems else "nothing is missing"]
     for problem in problems:
-        lines += [*_wrapped(f"  ✗ {problem.what}"), f"    → {problem.mend}"]
+        lines += [*_wrapped(f"  ✗ {problem.what}"), *_wrapped(f"    → {problem.mend}")]
     return lines
+
+
+def _names(names: list[str]) -> str:
+    more = len(names) - NAMED
+    return ", ".join(names) if more <= 0 else f"{', '.join(names[:NAMED])} and {more} more"
 
 
 def ready(facts: Facts, recipe: str | None, strict: bool) -> bool:
@@ -160,9 +168,13 @@ def _machine(facts: Facts) -> list[str]:
 def _plugin(facts: Facts) -> list[str]:
     if facts.seam_error:
         return [f"plug-in   cannot be checked: {facts.seam_error}"]
-    good = sum(not s.problem for s in facts.seams)
-    lines = [f"plug-in   {good} of {len(facts.seams)} seams are as expected"]
-    return lines + [f"          ✗ {s.name}: {s.problem}" for s in facts.seams if s.problem]
+    broken = [s for s in facts.seams if s.problem]
+    line = f"plug-in   {len(facts.seams) - len(broken)} of {len(facts.seams)} seams are as expected"
+    # Without a card nothing calls the GPU's packages, so that they are not installed is no fault.
+    absent = [s for s in broken if not facts.cards and "ModuleNotFoundError" in s.problem]
+    if absent:
+        line += f"; the packages of {len(absent)} are a GPU host's"
+    return [line, *(f"          ✗ {s.name}: {s.problem}" for s in broken if s not in absent)]
 
 
 def _baseline(facts: Facts, recipe: RecipeFact) -> str:

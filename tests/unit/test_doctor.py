@@ -67,6 +67,23 @@ def test_a_seam_that_moved_stops_the_patched_recipe_alone():
     assert "0 of 1 seams" in text(moved)
 
 
+def test_a_package_that_only_a_gpu_host_has_is_no_fault_of_a_machine_without_one():
+    lacks = Seam("sgl_kernel.f", "cannot be resolved: ModuleNotFoundError: No module named 'sgl_kernel'")
+    without, card = (replace(facts, seams=(Seam("a.b"), lacks)) for facts in (HERE, THERE))
+    assert "1 of 2 seams are as expected; the packages of 1 are a GPU host's" in text(without)
+    assert "✗ sgl_kernel" not in text(without)
+    assert "✗ sgl_kernel.f: cannot be resolved" in text(card)
+    assert blockers(card, GPU)
+
+
+def test_many_recipes_that_stop_at_one_reason_are_counted_and_a_checkpoint_is_asked_for_once():
+    long = replace(BIG, name="v4-flash-long")
+    many = tuple(replace(GPU, name=f"v4mini-step{i}") for i in range(20))
+    said = text(replace(HERE, recipes=(CPU, BIG, long, *many)))
+    assert "✗ v4-flash, v4-flash-long, v4mini-step0, v4mini-step1, v4mini-step2 and 17 more: no GPU" in said
+    assert said.count("no model at /models/v4") == 1
+
+
 def test_a_plug_in_that_cannot_be_checked_is_not_taken_for_a_good_one():
     assert blockers(replace(THERE, seams=(), seam_error="ImportError: x"), GPU)
     assert blockers(replace(THERE, seams=()), GPU)
@@ -108,6 +125,8 @@ def test_a_machine_that_is_not_idle_is_ready_but_not_strictly(change, said):
 def test_an_unknown_recipe_is_an_error_that_lists_the_known_ones():
     assert not ready(HERE, "cpu-tny", strict=False)
     assert "choose one of: cpu-tiny, v4mini-patched, v4-flash" in text(HERE, "cpu-tny")
+    many = replace(HERE, recipes=tuple(replace(GPU, name=f"v4mini-step{i}") for i in range(20)))
+    assert max(map(len, screen(many, "cpu-tny"))) <= 120
 
 
 def test_a_recipe_that_cannot_be_read_is_named_with_its_error(tmp_path):
