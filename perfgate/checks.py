@@ -113,7 +113,7 @@ def graph_coverage(recipe: Recipe, facts: ServerFacts, concurrency: int) -> Chec
     why = (
         f"captured sizes {_span(sizes)}"
         if good
-        else f"captured sizes end at {largest}; raise cuda_graph_max_bs to {concurrency} or more, or this point runs eagerly"
+        else f"captured sizes end at {largest}; raise cuda_graph_max_bs_decode to {concurrency}, or this point runs eagerly"
     )
     outcome = Outcome.PASS if good else Outcome.INVALID
     return CheckResult(name=name, outcome=outcome, value=largest, bound=concurrency, unit="requests", why=why)

@@ -59,7 +59,7 @@ class Drift:
 def change_points(values: Sequence[float]) -> list[ChangePoint]:
     """Levels of a series of run medians, oldest first (positive, any unit). A single fast or slow run makes none.
 
-    Raises ImportError naming the extra where ruptures is not installed.
+    Raises ImportError naming ruptures where it is not installed.
     """
     if len(values) < SHORTEST:
         return []
@@ -153,6 +153,6 @@ def _pelt(signal: NDArray[np.float64], penalty: float) -> list[int]:
     try:
         import ruptures
     except ImportError as error:
-        raise ImportError("change points need ruptures: pip install 'dsv4-perfgate[history]'") from error
+        raise ImportError("change points need ruptures: pip install ruptures") from error
     found = ruptures.Pelt(model="l2", min_size=SEGMENT, jump=1).fit(signal.reshape(-1, 1)).predict(pen=penalty)
     return [int(index) for index in found]

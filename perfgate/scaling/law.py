@@ -97,7 +97,9 @@ class ScalingLaw:
         else:
             said.append(f"no cost per request is seen (b = {self.b:.3g} ms): the sweep ends too early to show a limit")
         if not self.testable:
-            said.append(f"not testable: {self.dof} degrees of freedom, a residual needs {DOF_TO_TEST} or more")
+            said.append(
+                f"not testable with so few points: degrees of freedom {self.dof}, {DOF_TO_TEST} or more are needed"
+            )
         return (*said, *self.notes)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
 
-from perfgate.scaling.law import ScalingLaw
+from perfgate.scaling.law import DOF_TO_TEST, ScalingLaw
 
 ABOVE_LITTLE = 0.03
 """Room above C/TPOT: TPOT leaves out the first token of a request, and may be given as a median."""
@@ -111,7 +111,8 @@ def _falling(one: SweepPoint, more: SweepPoint) -> Finding:
 
 def _residual(law: ScalingLaw) -> Finding:
     if law.residual_p is None:
-        return Finding("residual", "not testable", f"not testable: {law.dof} degrees of freedom, 2 or more are needed")
+        why = f"not testable with so few points: degrees of freedom {law.dof}, {DOF_TO_TEST} or more are needed"
+        return Finding("residual", "not testable", why)
     said = f"residuals up to {law.misfit:.2%}, left-tail p {law.residual_p:.2g} with {law.dof} degrees of freedom"
     if law.residual_p < TOO_SMALL_P:
         return Finding("residual", "broken", f"{said}: closer to a line than any measurement with this noise comes")

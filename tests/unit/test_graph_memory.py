@@ -29,6 +29,14 @@ def recipe(most: float | None = None) -> Recipe:
     return loaded.model_copy(update={"limits": loaded.limits.model_copy(update={"max_graph_gib": most})})
 
 
+def test_a_point_above_the_captured_sizes_names_the_recipes_key_that_captures_more() -> None:
+    captured = checks.ServerFacts(capacity=preflight.ServerFacts(graph_batch_sizes=(1, 8, 32)))
+    found = checks.graph_coverage(recipe(), captured, 64)
+    assert found.outcome is Outcome.INVALID
+    assert "raise cuda_graph_max_bs_decode to 64" in found.why
+    assert "cuda_graph_max_bs_decode" in recipe().server.args
+
+
 def test_what_a_real_capture_took_is_read_from_its_log() -> None:
     assert capacity.graph_bytes(LOG) == int(0.26 * GIB)
     assert capacity.read({}, LOG, recipe()).graph_bytes == int(0.26 * GIB)
