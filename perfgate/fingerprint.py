@@ -1,4 +1,4 @@
-"""What makes two results comparable: hardware, software and resolved server arguments."""
+"""What makes two results comparable: hardware, software and resolved server arguments (edge)."""
 
 from __future__ import annotations
 

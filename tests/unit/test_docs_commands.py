@@ -55,12 +55,31 @@ def test_options_of_the_suite_exist(name, pytestconfig):
     assert asked <= known
 
 
+def test_every_key_of_a_recipe_is_in_the_guide():
+    from perfgate.recipe import Recipe
+
+    named = set(re.findall(r"[a-z_0-9]+", guide("recipes")))
+    tables = [Recipe, *(t for f in Recipe.model_fields.values() for t in get_args(f.annotation) or (f.annotation,))]
+    keys = {f.alias or k for t in tables for k, f in getattr(t, "model_fields", {}).items()}
+    assert len(keys) > 60
+    assert sorted(keys - named) == []
+
+
 def test_the_recipe_of_the_guide_is_a_valid_one(tmp_path):
     from perfgate import recipe
 
     text = re.search(r"```toml\n(.*?)```", guide("recipes"), re.DOTALL)[1]
     (tmp_path / "cpu-tiny-short.toml").write_text(text, encoding="utf-8")
     assert recipe.load(tmp_path / "cpu-tiny-short.toml").concurrencies == [1, 16]
+
+
+def test_every_part_of_a_baseline_file_has_its_row():
+    from perfgate.baseline.schema import StoredPoint
+
+    text = (ROOT / "baselines" / "README.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
+    assert rows == list(StoredPoint.model_fields)
+    assert set(re.findall(r"tox -e ([\w-]+)", text)) <= environments()
 
 
 def test_every_verdict_has_its_row():
