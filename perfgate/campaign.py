@@ -13,7 +13,7 @@ from perfgate import diagnosis
 from perfgate.recipe import Recipe
 from perfgate.sampler import Failure, Sampler, Show, Taken
 from perfgate.server import ServerError
-from perfgate.server.lifecycle import NotProved
+from perfgate.server.lifecycle import NotAttached, NotProved
 from perfgate.validity import Problem
 from perfgate.workload import Plan, Sample
 
@@ -186,7 +186,8 @@ def start_failure(error: ServerError) -> Failure:
     """What a server that did not start leaves behind, diagnosed from its log."""
     if error.log is None:  # nothing was started, so there is no log to diagnose: the message is all there is to know
         advice = "mend what the message names and run again"
-        return Failure("UNKNOWN", (), advice, server_lost=True, message=f"the server did not start: {error}")
+        message = str(error) if isinstance(error, NotAttached) else f"the server did not start: {error}"
+        return Failure(error.cause, (), advice, server_lost=True, message=message)
     text = error.log.read_text(errors="replace") if error.log.is_file() else ""
     found = diagnosis.diagnose(text, exit_code=error.exit_code, client_output="")
     cause = found.cause.name if found.cause.name != "NONE" else "UNKNOWN"

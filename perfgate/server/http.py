@@ -33,7 +33,7 @@ def request(url: str, method: str = "GET", timeout: float = 10.0) -> tuple[int, 
     except urllib.error.HTTPError as error:
         return error.code, error.read()
     except (OSError, ValueError) as error:
-        raise ServerHttpError(f"{method} {url}: {error}") from None
+        raise ServerHttpError(f"{method} {url}: {getattr(error, 'reason', error)}") from None
 
 
 def get_json(url: str, timeout: float = 10.0) -> dict[str, Any]:

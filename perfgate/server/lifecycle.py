@@ -36,12 +36,20 @@ Progress = Callable[[str], None]
 
 
 class ServerError(RuntimeError):
-    """A server that could not be started, or is not the one asked for. ``log`` is its log, where there is one."""
+    """A server that could not be started, or is not the one asked for. ``log`` is its log, where there is one; ``cause``
+    names what is known without one (a ``diagnosis.Cause``)."""
 
-    def __init__(self, message: str, log: Path | None = None, exit_code: int | None = None) -> None:
+    def __init__(
+        self, message: str, log: Path | None = None, exit_code: int | None = None, cause: str = "UNKNOWN"
+    ) -> None:
         super().__init__(message)
         self.log = log
         self.exit_code = exit_code
+        self.cause = cause
+
+
+class NotAttached(ServerError):
+    """A server that already runs, by its address, and cannot be used or is not what the recipe describes."""
 
 
 class NotProved(ServerError):
@@ -157,17 +165,17 @@ def start(
 
 
 def attach(base_url: str, recipe: Recipe, model: Path | None) -> Server:
-    """A server that already runs. Its processes are not ours: they are neither checked nor stopped. Raises ServerError."""
+    """A server that already runs. Its processes are not ours: they are neither checked nor stopped. Raises NotAttached."""
     base_url = base_url.rstrip("/")
     try:
         info = http.server_info(base_url)
     except http.ServerHttpError as error:
-        raise ServerError(
-            f"--server-url {base_url}: {error}; is the server up, and is this its base address?"
+        raise NotAttached(
+            f"--server-url {base_url}: {error}; is the server up, and is this its base address, as http://HOST:PORT?"
         ) from None
     served = str(info.get("served_model_name") or "")
     if wrong := command.disagreements(recipe, info, served):
-        raise ServerError(f"--server-url {base_url} is not what recipe {recipe.name} describes: " + "; ".join(wrong))
+        raise NotAttached(f"--server-url {base_url} is not what recipe {recipe.name} describes: " + "; ".join(wrong))
     return Server(base_url=base_url, served_name=served, info=info, model=model)
 
 
@@ -209,7 +217,8 @@ def _claim_port(port: int | None) -> int:
             pids = processes.listener_pids(port)
             raise ServerError(
                 f"port {port} already answers (listening pid: {', '.join(map(str, pids)) or 'unknown'}); stop that process, "
-                "or leave --port out and a free one is taken"
+                "or leave --port out and a free one is taken",
+                cause="PORT_IN_USE",
             )
     return port
 
