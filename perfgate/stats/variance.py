@@ -17,10 +17,6 @@ ELSEWHERE_DF = 8.0
 81 % of losses of three noise widths at one false alarm in 200 runs, the others' make it 95 %; more weight would cry wolf
 where launches move this point ten times as far as the others (simulated: docs/evaluation.md)."""
 
-BORROWED = 1.0
-"""What the run's other points count for beside one's own starts, where starts alternate. Three times as much cried wolf in
-5 of 750 runs whose starts moved all points alike, nothing at all left a loss of 3 % open more often (docs/evaluation.md)."""
-
 Side = tuple[Sequence[float], Sequence[int]]
 """Values of one side of a comparison and, for each, the number of the server start that it was taken on."""
 
@@ -105,15 +101,17 @@ def moderated_spread(sides: Sequence[Side], stated: float, elsewhere: Observed =
 def seen_spread(sides: Sequence[Side], stated: float, elsewhere: Observed = NOTHING) -> Spread:
     """Between-start spread where starts alternate and it is most of the noise: what is seen, and no less than ``stated``.
 
-    A stated figure that is too small would be a false alarm here, so it counts for no degrees of freedom.
+    A stated figure that is too small would be a false alarm here, so it counts for no degrees of freedom. The run's other
+    points lend at most as many as there are here, and may raise the figure but not lower it: given more weight they cried
+    wolf where launches move this point ten times as far as them (simulated: docs/evaluation.md).
     """
     own = between_starts(sides)
     starts = sum(len(set(side[1])) for side in sides)
     if own.df == 0:
         return Spread(stated, math.inf, starts)
-    borrowed = min(elsewhere.df, BORROWED * own.df)
+    borrowed = min(elsewhere.df, own.df)
     df = own.df + borrowed
-    variance = (own.df * own.variance + borrowed * elsewhere.variance) / df
+    variance = max(own.variance, (own.df * own.variance + borrowed * elsewhere.variance) / df)
     return Spread(max(stated, math.sqrt(variance)), df, starts)
 
 

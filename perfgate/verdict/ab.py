@@ -73,7 +73,9 @@ def judge_ab(
     if not compared:
         return Verdict(at, Outcome.INVALID, "the samples have no step time and speculation is on", judged_by="ab")
     outcome = worst([c.outcome for c in compared])
-    want = needed(compared, len(pairs), stand_in, paired=True) if outcome is Outcome.INCONCLUSIVE else None
+    launches = len({(a.server_start, b.server_start) for a, b in pairs})
+    undecided = outcome is Outcome.INCONCLUSIVE
+    want = needed(compared, len(pairs), stand_in, paired=True, launches=launches) if undecided else None
     return Verdict(
         at,
         outcome,

@@ -15,18 +15,22 @@ from perfgate.verdict.compare import FEW, KNOWN_FROM, Comparison
 MOST = 1000
 """More samples than this at a point are not an answer."""
 
+MOST_STARTS = 40
+"""Nor are more server starts a side than this."""
+
 
 @dataclass(frozen=True)
 class Needed:
     """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side; with none
-    of them the noise within a start is too large. ``known`` is False where the samples are too few to show their noise: the
-    number is then of those that show it.
+    of them the noise is too large. ``known`` is False where the samples are too few to show their noise: the number is then
+    of those that show it. ``turns``: the starts are of an A/B that alternates them already.
     """
 
     samples: int | None
     both: int | None = None
     starts: int | None = None
     known: bool = True
+    turns: bool = False
 
     @property
     def count(self) -> int | None:
@@ -34,9 +38,14 @@ class Needed:
         return self.samples if self.samples is not None else self.both
 
 
-def needed(compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False) -> Needed:
-    """The most that any undecided metric needs, if its change stays where it is now."""
+def needed(
+    compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False, launches: int = 1
+) -> Needed:
+    """The most that any undecided metric needs, if its change stays where it is now. ``launches``: starts of each side of
+    an A/B, of which only more help where there are several."""
     undecided = [c for c in compared if c.outcome is Outcome.INCONCLUSIVE]
+    if launches > 1:
+        return max((_more_starts(c, launches) for c in undecided), key=lambda w: w.starts or math.inf)
     sides = [len(baseline.metrics[c.metric.name].samples) for c in undecided]
     if count < FEW or min(sides) < FEW:
         alone = paired or min(sides) >= FEW
@@ -51,12 +60,7 @@ def needed(compared: Sequence[Comparison], count: int, baseline: Baseline, paire
 
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
-    # PASS needs the drop plus its reach inside the question, REGRESSION needs it beyond k errors and the floor. With a
-    # change just on an edge no number would do, so a quarter of the question is the finest resolution asked for.
-    pass_room = c.question - c.drop if c.drop <= c.bound else -math.inf
-    fail_room = (c.drop - c.bound) if c.drop > c.bound else -math.inf
-    wanted = max(pass_room, fail_room, c.question / 4)
-    factor = Z95 if pass_room >= fail_room else max(Z95, c.k * max(0.0, wanted) / max(c.drop, 1e-12))
+    wanted, factor = _resolution(c)
 
     def alone(count: int) -> float:
         return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), c.se_between)
@@ -74,3 +78,21 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     if factor * c.se_between <= wanted:
         return Needed(None)
     return Needed(None, None, max(2, math.ceil((2 * factor * c.se_between / wanted) ** 2)))
+
+
+def _resolution(c: Comparison) -> tuple[float, float]:
+    """The difference that has to be told from none, and how many standard errors of it that takes."""
+    # PASS needs the drop plus its reach inside the question, REGRESSION needs it beyond k errors and the floor. With a
+    # change just on an edge no number would do, so a quarter of the question is the finest resolution asked for.
+    pass_room = c.question - c.drop if c.drop <= c.bound else -math.inf
+    fail_room = (c.drop - c.bound) if c.drop > c.bound else -math.inf
+    wanted = max(pass_room, fail_room, c.question / 4)
+    factor = Z95 if pass_room >= fail_room else max(Z95, c.k * max(0.0, wanted) / max(c.drop, 1e-12))
+    return wanted, factor
+
+
+def _more_starts(c: Comparison, launches: int) -> Needed:
+    """All of the error of pairs of alternating starts falls with the root of their number."""
+    wanted, factor = _resolution(c)
+    starts = max(launches + 1, math.ceil(launches * (factor * c.se / wanted) ** 2))
+    return Needed(None, None, starts if starts <= MOST_STARTS else None, turns=True)

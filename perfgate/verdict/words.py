@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from perfgate.baseline.model import Baseline, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
-from perfgate.verdict.needed import MOST, Needed
+from perfgate.verdict.needed import MOST, MOST_STARTS, Needed
 from perfgate.workload import Sample
+
+SEVERAL = 6
+"""Starts of each side that show what spread they have."""
 
 LOUD = math.log(2)
 """Noise from which its size is no figure any more that a reader could use."""
@@ -84,7 +87,10 @@ def settles(want: Needed, unit: str) -> str:
     if want.both is not None:
         return f"About {want.both} samples on each side would settle it: the baseline has too few"
     if want.starts is None:
-        return f"More than {MOST} {unit} would be needed: the noise is too large for this question"
+        count = f"{MOST_STARTS} starts of each side" if want.turns else f"{MOST} {unit}"
+        return f"More than {count} would be needed: the noise is too large for this question"
+    if want.turns:
+        return f"About {want.starts} starts of each side would settle it"
     return (
         f"No number of {unit} settles it: "
         f"the spread between server starts needs about {want.starts} starts on each side"
@@ -118,5 +124,9 @@ def _settle(want: Needed | None, against: str, paired: bool) -> str:
     if want is not None and want.starts is None:
         beside = "" if paired else f", or {against}, whose pairs cancel drift"
         return f"free the machine of other work and run again{beside}"
-    again = "run it" if paired else f"run {against}"
-    return f"{again} several times: each run starts its servers anew, and a real change shows in every one"
+    if want is not None and want.turns:
+        return f"--alternate {want.starts}"
+    # The stated spread may be larger than the real one, which a few starts show.
+    count = min(want.starts, SEVERAL) if want is not None and want.starts is not None else SEVERAL
+    beside = "--alternate" if paired else f"{against} --alternate"
+    return f"{beside} {count}: both sides in turns, as many starts of each, which show their own spread"

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from measure import Count
+from turns import EACH
 
 from perfgate.result import Outcome
+from perfgate.turns import LEAST, MOST
 
 
-def quiet_table(rows: Sequence[tuple[str, Count]]) -> str:
+def quiet_table(rows: Sequence[tuple[str, Count]], unit: str = "samples a point") -> str:
     lines = [
-        "| unchanged code | runs | false alarms | at most (95 %) | IMPROVED | INCONCLUSIVE | samples a point |",
+        f"| unchanged code | runs | false alarms | at most (95 %) | IMPROVED | INCONCLUSIVE | {unit} |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for name, c in rows:
@@ -22,9 +24,9 @@ def quiet_table(rows: Sequence[tuple[str, Count]]) -> str:
     return "\n".join(lines)
 
 
-def slowed_table(rows: Sequence[tuple[str, float, Count]]) -> str:
+def slowed_table(rows: Sequence[tuple[str, float, Count]], unit: str = "samples") -> str:
     lines = [
-        "| noise | true loss | points | REGRESSION | INCONCLUSIVE | PASS | IMPROVED | samples |",
+        f"| noise | true loss | points | REGRESSION | INCONCLUSIVE | PASS | IMPROVED | {unit} |",
         "|---|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for name, drop, c in rows:
@@ -80,7 +82,7 @@ one sample of a pair or both, as it comes.
 
 ## What the figures do not cover
 Between-start spread that is larger than the recipe says and that neither side shows, because each has one start:
-nothing can tell it from a change. Several starts on each side, or alternating starts in an A/B, can. What several starts
+nothing can tell it from a change. Several starts on each side, or an A/B whose sides take turns, can. What several starts
 are worth is limited too: 5 on each side leave 8 degrees of freedom, with which the best test there is (Student's t on the
 starts' means) finds 81 % of losses of three noise widths at one false alarm in 200 runs. The judge finds more because
 the run's other points show the same starts.
@@ -92,3 +94,28 @@ def page(old: str, new: str) -> str:
     """``new`` with the parts that other commands have written into ``old``: all that follows the synthetic part."""
     _, mark, rest = old.partition("<!-- /synthetic -->\n")
     return new + rest if mark else new
+
+
+TURNS = f"""
+## A/B in turns
+Where memory holds one server the sides take turns: {LEAST} to {MOST} starts of each, {EACH} samples of each of three points
+at a start, until the answer is clear. A pair then lies between two starts, whose spread does not cancel. The recipe states
+0.1 % for it, too little everywhere here; the noise width within a start is 0.5 %, and the machine drifts by up to 5 % over
+the run. Measured on {{date}} by `pytest tests/evaluation -m evaluation -k turns`; {{minutes:.1f}} minutes on {{workers}} cores at
+{{scale:g}} of the full number of runs, `EVALUATION_SEED={{seed}}`.
+
+{{quiet}}
+
+{{slowed}}
+
+"""
+
+
+def section(text: str, name: str, made: str) -> str:
+    """``text`` with what lies between the marks of section ``name`` replaced. Raises ValueError where it has none."""
+    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
+    before, opened, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise ValueError(f"no section {name!r} between {begin} and {end}")
+    return before + begin + made + end + after

@@ -33,7 +33,8 @@ from measure import (
     width_of,
 )
 from scipy.stats import binomtest
-from table import PAGE, history_table, page, quiet_table, slowed_table
+from table import PAGE, TURNS, history_table, page, quiet_table, section, slowed_table
+from turns import in_turns
 
 from perfgate.result import Outcome
 
@@ -141,6 +142,19 @@ def side_by_side() -> Iterator[Cell]:
         yield cell(", bursts of other work in 30 % of the time", drop, 20, 1000 if drop else 3000, bursts=0.3)
 
 
+def taking_turns() -> Iterator[Cell]:
+    def cell(name: str, between: float, drop: float = 0.0, **how: Any) -> Cell:
+        options = {"drop": drop, "between": between, "tries": scaled(1000 if drop else 3000), "whole": not drop, **how}
+        return Cell("turns", f"{between:.2%} between starts{name}", drop, in_turns, options)
+
+    for between in (0.0035, 0.01):
+        yield cell("", between)
+        yield cell(", moving all points alike", between, shared=True)
+        for drop in (0.03, 0.05, 0.10):
+            yield cell("", between, drop)
+    yield cell(", of which C=16 gets tenfold", 0.0035, uneven=10.0)
+
+
 def counted(cells: Sequence[Cell], seeds: np.random.SeedSequence, workers: int) -> list[tuple[Cell, Count]]:
     """Every cell's count, on all cores; what a cell counts depends on its seed alone."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -183,3 +197,33 @@ def test_full_evaluation_holds_its_promises_and_writes_its_page():
 
 def passing(count: Count) -> int:
     return count.outcomes[Outcome.PASS] + count.outcomes[Outcome.IMPROVED]
+
+
+@pytest.mark.evaluation
+@pytest.mark.timeout(3600)
+def test_full_evaluation_of_turns_holds_its_promises_and_writes_its_part():
+    began = time.monotonic()
+    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
+    rows = counted([*taking_turns()], seeds, os.cpu_count() or 1)
+    made = TURNS.format(
+        date=date.today().isoformat(),
+        minutes=(time.monotonic() - began) / 60,
+        workers=os.cpu_count(),
+        seed=seeds.entropy,
+        scale=SCALE,
+        quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop], "rounds"),
+        slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop], "rounds"),
+    )
+    PAGE_PATH.write_text(section(PAGE_PATH.read_text(), "turns", made))
+    loud = [c.name for c, n in rows if not c.drop and unlike(n.alarms, n.runs, ALARMS, "greater")]
+    # Three standard deviations of the difference of two starts, 3 % of loss leaves room for at 0.35 %.
+    promised = [(c, n) for c, n in rows if (c.drop, c.options["between"]) in ((0.03, 0.0035), (0.10, 0.01))]
+    short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
+    passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
+    assert (loud, short, passed) == ([], [], [])
+
+
+def test_small_share_of_turns_raises_no_alarm_and_finds_a_loss():
+    assert in_turns(0.0, 20, 0.01).alarms == 0
+    # 12 tries at 99 % find 10 or more with 99.98 %.
+    assert in_turns(0.05, 12, 0.0035, whole=False).rate(Outcome.REGRESSION) >= 0.8
