@@ -125,10 +125,15 @@ class Run:
             data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.samples)
 
     def prove_replay(self, *hosts: LocalHost) -> None:
-        """After the last sample, since a profiler leaves its traces in what is timed after it."""
-        if self.interrupted is None:
+        """After the last sample, since a profiler leaves its traces in what is timed after it. An interruption is kept like
+        one of the measuring: what was measured before is still to be written."""
+        if self.interrupted is not None:
+            return
+        try:
             for host in hosts:
                 host.prove_replay()
+        except KeyboardInterrupt as stop:
+            self.interrupted = stop
 
     def release(self, shared: SharedServer) -> None:
         if self.options.server_url is None:

@@ -131,14 +131,19 @@ class Client:
             raise ClientError(f"the preloaded client process did not start a child; see {self._log}")
         self._child = int(answer["pid"])
         timed_out = False
-        while (done := self._answer(0.5)) is None:
-            elapsed = time.monotonic() - began
-            if tick is not None:
-                tick(elapsed)
-            if elapsed > deadline:
-                timed_out = True
-                self.kill_child()
-                deadline = float("inf")
+        try:
+            while (done := self._answer(0.5)) is None:
+                elapsed = time.monotonic() - began
+                if tick is not None:
+                    tick(elapsed)
+                if elapsed > deadline:
+                    timed_out = True
+                    self.kill_child()
+                    deadline = float("inf")
+        except BaseException:
+            # Ctrl-C: a server asked to end answers what is in flight first, and this run would go on asking it.
+            self.kill_child()
+            raise
         self._child = None
         return ClientRun(
             exit_code=int(done["exit"]),

@@ -1,0 +1,76 @@
+"""Ctrl-C, or a time limit that sends the same: what runs for the gate ends with it, and what was measured is kept."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from perfgate import proof, recipe, replay
+from perfgate.closing import StartRecord
+from perfgate.host import LocalHost
+from perfgate.runs import Run
+from perfgate.workload.client import Client
+
+PATCHED = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched.toml")
+
+
+@pytest.mark.timeout(120)
+def test_the_client_of_an_interrupted_sample_asks_the_server_nothing_more(tmp_path: Path) -> None:
+    package = tmp_path / "sglang" / "benchmark"
+    package.mkdir(parents=True)
+    (package.parent / "__init__.py").write_text("")
+    (package / "__init__.py").write_text("")
+    (package / "serving.py").write_text("import time\n\ndef cli_main():\n    time.sleep(300)\n")
+    path = os.pathsep.join([str(tmp_path), str(Path.cwd()), os.environ.get("PYTHONPATH", "")])
+    seen: list[int] = []
+
+    def tick(elapsed: float) -> None:
+        seen.extend(client.pids() - {client._process.pid})
+        raise KeyboardInterrupt
+
+    with Client(tmp_path / "preload.log", {"PYTHONPATH": path}) as client:
+        with pytest.raises(KeyboardInterrupt):
+            client.run([], tmp_path / "out.jsonl", tmp_path / "client.txt", 300, tick)
+        (child,) = seen
+        deadline = time.monotonic() + 10
+        while psutil.pid_exists(child) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not psutil.pid_exists(child), "the client went on, and a server that drains its requests waits for it"
+
+
+def host(tmp_path: Path) -> LocalHost:
+    """A host whose server is up, with the patches of one start still to be shown by a trace."""
+    made = LocalHost.__new__(LocalHost)
+    made._options, made._show = SimpleNamespace(report=tmp_path), lambda line: None  # type: ignore[assignment]
+    made.server = SimpleNamespace(owned=True, alive=lambda: True)  # type: ignore[assignment]
+    asked = proof.PatchProof(proof.asked(PATCHED), True, tmp_path / "counts", (1, 16, 64), {}, 1)
+    made.starts = [StartRecord(1, None, asked)]
+    return made
+
+
+def test_an_interruption_in_the_proof_by_trace_keeps_the_measurement_and_leaves_the_patches_unproved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*unused: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "prove", interrupt)
+    run, one = Run.__new__(Run), host(tmp_path)
+    run.interrupted = None
+    run.prove_replay(one)
+    assert isinstance(run.interrupted, KeyboardInterrupt)
+    (problem,) = one.starts[0].replayed
+    assert problem.invalid
+    assert "interrupted before a trace" in problem.message
+
+
+def test_a_trace_that_shows_the_patches_leaves_nothing_unproved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "prove", lambda *unused: [])
+    one = host(tmp_path)
+    one.prove_replay()
+    assert one.starts[0].replayed == []
