@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import re
 import subprocess
@@ -79,12 +80,12 @@ def collect(
     With ``environ``, the environment that it was started in, and ``start_log`` also ``environment`` and ``backends``:
     what it was told past its arguments, and what it chose by itself.
     """
-    hardware: dict[str, Any] = {
-        "cpu": cpu_model(),
-        "cpus": psutil.cpu_count() or 0,
-        "memory_gib": round(psutil.virtual_memory().total / 2**30),
-    }
-    if gpus:
+    hardware: dict[str, Any] = {"cpu": cpu_model(), "cpus": psutil.cpu_count() or 0}
+    if not gpus:
+        # Beside a GPU the host's memory bounds nothing, and a virtual machine's can grow as it is used: its own earlier
+        # starts would then count as another machine's.
+        hardware["memory_gib"] = round(psutil.virtual_memory().total / 2**30)
+    else:
         hardware["gpus"] = len(gpus)
         for key in gpus[0]:
             values = [gpu.get(key) for gpu in gpus]
@@ -128,13 +129,18 @@ def cpu_model() -> str:
 
 
 def git_commit(folder: Path) -> str | None:
-    """The commit of a checkout, with ``-dirty`` where tracked files differ from it; None outside a checkout."""
+    """The commit of a checkout, with ``-dirty`` where tracked files differ from it.
+
+    Outside a checkout, or without git, what ``$PERFGATE_COMMIT`` says: a host that a copy was carried to cannot know.
+    None where neither tells.
+    """
     try:
         command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        found = done.stdout.strip() if done.returncode == 0 else ""
     except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None if done.returncode == 0 else None
+        found = ""
+    return found or os.environ.get("PERFGATE_COMMIT") or None
 
 
 def _is_plain(value: Any) -> bool:

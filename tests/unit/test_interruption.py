@@ -69,7 +69,9 @@ def test_an_interruption_in_the_proof_by_trace_keeps_the_measurement_and_leaves_
     assert "interrupted before a trace" in problem.message
 
 
-def test_a_trace_that_shows_the_patches_leaves_nothing_unproved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_that_shows_the_patches_leaves_nothing_unproved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(replay, "prove", lambda *unused: [])
     one = host(tmp_path)
     one.prove_replay()
