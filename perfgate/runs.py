@@ -115,7 +115,10 @@ class Run:
     def guarded(self, data: campaign.CampaignData | ab.AbData, measure: Callable[[], None]) -> None:
         """Measure; whatever ends it early, before its first step too, leaves every open point with a reason."""
         try:
-            self.client.wait_ready()
+            # The client's imports take half a minute on a GPU host, whose cores can start the server meanwhile: there the
+            # first sample waits for them. On few cores the server would only start the later, and be timed so.
+            if not self.gpus.needed:
+                self.client.wait_ready()
             measure()
         except KeyboardInterrupt as stop:
             self.interrupted = stop
