@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "gpu"))
 
 import make_entry_point
 import server_steps as steps
+
+from perfgate import recipe
 
 REPOSITORY = Path(__file__).parents[2]
 RECIPE = {
@@ -122,3 +125,26 @@ def test_the_first_look_explains_itself_without_a_gpu():
     done = subprocess.run([sys.executable, str(script), "--help"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "--output-check" in done.stdout
+
+
+def test_two_gates_in_homes_of_their_own_share_no_cache_and_no_lock(tmp_path):
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\n[ "$1" = -m ] && env && echo "asked $*"; exit 0\n')
+    python.chmod(0o755)
+    shared = dict.fromkeys(("XDG_CACHE_HOME", "PERFGATE_CACHE", "TRITON_CACHE_DIR", "TVM_FFI_CACHE_DIR"), "/everyone")
+    env = os.environ | shared | {"PYTHON": str(python), "PYTHONPATH": "/site"}
+    command = [REPOSITORY / "tools/gpu/gate.sh", tmp_path / "home", "1", "v4mini-stock", "--samples", "5"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
+    seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+    assert not shared.keys() & seen.keys()
+    assert (seen["HOME"], seen["CUDA_VISIBLE_DEVICES"]) == (str(tmp_path / "home"), "1")
+    assert seen["PYTHONPATH"].endswith(":/site")
+    assert done.stdout.splitlines()[-1].endswith("--recipe v4mini-stock --samples 5")
+
+
+def test_a_campaign_that_is_out_of_time_waits_for_the_server_to_stop_and_the_report_to_be_written():
+    text = (REPOSITORY / "tools/gpu/campaign.sh").read_text()
+    (patience,) = map(float, re.findall(r"--kill-after=(\d+)", text))
+    stops = [recipe.load(path).limits.stop_seconds for path in (REPOSITORY / "recipes").glob("v4mini-*.toml")]
+    assert stops
+    assert patience >= max(stops) + 10

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The gate over a list of recipes on one GPU (or some), one after the other: campaign.sh OUT SECONDS GPUS RECIPE...
 #
-#   tools/gpu/campaign.sh OUT 540 0 v4mini-patched v4mini-patched v4mini-patched-1m &
-#   tools/gpu/campaign.sh OUT 540 1 v4mini-stock v4mini-fallback & wait
+#   tools/gpu/campaign.sh OUT 510 0 v4mini-patched v4mini-patched v4mini-patched-1m &
+#   tools/gpu/campaign.sh OUT 510 1 v4mini-stock v4mini-fallback & wait
 #
-# Nothing is begun after SECONDS, and what runs then is interrupted like by Ctrl-C, so that its report is written. After
-# each recipe OUT/gpuGPUS.tar gains a folder NUMBER-RECIPE with result.json, summary.md, report.html, what pytest said and the
-# server's log, whatever became of it; OUT/gpuGPUS.txt a line. A recipe named twice is a second start. GATE_ARGS are pytest's
-# further arguments (default: --samples 5 --record); baselines are kept in OUT/baselines-gpuGPUS.tar. Home, and with it the
-# compile caches, is /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
+# Nothing is begun after SECONDS, and what runs then is interrupted like by Ctrl-C, so that its report is written: that
+# takes some 20 s, and 75 at most, since a server may take 60 to stop. After each recipe OUT/gpuGPUS.tar gains a folder
+# NUMBER-RECIPE with result.json, summary.md, report.html, what pytest said and the server's log, whatever became of it;
+# OUT/gpuGPUS.txt a line. A recipe named twice is a second start. GATE_ARGS are pytest's further arguments (default:
+# --samples 5 --record); baselines are kept in OUT/baselines-gpuGPUS.tar. Home, and with it the compile caches, is
+# /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
 set -u
 [ $# -ge 4 ] || { sed -n 2,12p "$0"; exit 2; }
 out=$1 seconds=$2 gpus=$3
@@ -33,7 +34,7 @@ for recipe in "$@"; do
   fi
   began=$SECONDS
   mkdir -p "$work/$name"
-  timeout --signal=INT --kill-after=30 "$left" "$here/gate.sh" "$home" "$gpus" "$recipe" "${args[@]}" \
+  timeout --signal=INT --kill-after=75 "$left" "$here/gate.sh" "$home" "$gpus" "$recipe" "${args[@]}" \
     --baselines "$work/baselines" --report "$work/$name" >"$work/$name/pytest.txt" 2>&1
   code=$?
   [ "$code" -eq 0 ] || failed=1
