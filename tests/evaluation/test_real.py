@@ -251,4 +251,26 @@ def test_the_gpu_script_asks_for_what_is_left_of_its_blocks(tmp_path):
     assert (root / given["--recipe"]).is_file()
     assert (given["--blocks"], given["--budget"], given["--pairs"]) == ("8", "300", "4")
     slowdown.Slowdown(given["--slow"].partition(":")[2])
-    assert command.parse(asked[1:-1]).blocks == 8
+    parsed = command.parse(asked[1:-1])
+    assert parsed.blocks == 8
+    parsed.recipe = root / parsed.recipe
+    three_fit_one_card(command.prepared(parsed))
+
+
+def three_fit_one_card(chosen):
+    """By what one H200 showed: 39.54 GiB of weights for 6 layers, 2 of them not the layers'; 3.5 for contexts, workspaces and
+    graphs; some 3 for the activations of the warm-up sweep. The largest parameter is drawn in fp16 beside its fp8: 12 more."""
+    a_server = chosen.model.options["layers"] * (39.54 - 2) / 6 + 2 + 3.5 + 3
+    assert 3 * a_server + 12 < 139
+    # SGLang keeps 1 - mem_fraction_static of what is free before it loads; two servers may see the same free memory.
+    free = 139 - a_server
+    assert free - 2 * (a_server - 6.5) > free * (1 - chosen.server.args["mem_fraction_static"])
+
+
+def test_a_smaller_model_is_not_counted_under_the_recipes_name():
+    recipes = Path(__file__).parents[2] / "recipes"
+    asked = ["--out", "x", "--recipe", str(recipes / "v4mini-patched.toml")]
+    smaller = command.prepared(command.parse([*asked, "--model", "layers=4"]))
+    assert (smaller.name, smaller.model.options["layers"]) == ("v4mini-patched-layers-4", 4)
+    same = command.prepared(command.parse(asked))
+    assert (same.name, same.model.options["layers"]) == ("v4mini-patched", 6)

@@ -6,7 +6,7 @@
 # rounds at C=16: 5 pairs, samples of a second and more. OUT gets runs.jsonl, samples.jsonl and the servers' logs; another call
 # with the same OUT goes on counting until it holds the 10 blocks that are asked for. No block is begun after SECONDS (340).
 # Exit status 0: every A/A run was quiet and every slow-down found. Needs SGLang and its compiled kernels (recipe's jit_caches)
-# where the recipe looks for them: a cold start compiles for minutes.
+# where the recipe looks for them, below HOME: a cold start compiles for minutes (campaign.sh leaves them in its homes).
 set -u
 out=${1:?usage: tools/gpu/ab_eval.sh OUT [SECONDS [BLOCKS [RECIPE]]]}
 seconds=${2:-340}
@@ -19,8 +19,10 @@ export PYTHONPATH=$out/site:$root:$root/kernels${PYTHONPATH:+:$PYTHONPATH}
 done=$(grep -c '"kind": "A/A"' "$out/runs.jsonl" 2>/dev/null || true)
 left=$((blocks - ${done:-0}))
 [ "$left" -gt 0 ] || left=0
-# Three servers on one card: a pool of 131,072 tokens each, of which a point at C=16 takes a twentieth.
+# Three servers on one card: 4 layers of the model's 6. A server of 6 takes some 45 GiB and, while it loads, 12 more: the third
+# does not get them on a card of 140.
+# shellcheck disable=SC2086
 exec "${PYTHON:-python3}" tests/evaluation/real/command.py --out "$out" --recipe "recipes/$recipe.toml" \
     --slow "step:share=0.03" --points "${POINTS:-16}" --pairs "${PAIRS:-5}" --seconds "${SAMPLE_SECONDS:-1}" \
     --blocks "$left" --blocks-a-start "$blocks" --budget "$seconds" --together \
-    --set max_total_tokens=131072 ${SET:-}
+    --model layers="${LAYERS:-4}" ${SET:+--set $SET}

@@ -3,7 +3,7 @@
 
     python tests/evaluation/real/command.py --out DIR [--recipe FILE] [--slow step:share=0.10 request:request_ms=0.25]
         [--blocks 10] [--pairs 12] [--blocks-a-start 2] [--points 1,16] [--budget SECONDS] [--extra-aa 0] [--set key=value]
-        [--lock FILE] [--together]
+        [--model key=value] [--lock FILE] [--together]
     python tests/evaluation/real/command.py --out DIR --page SECTION      puts the counts into docs/evaluation.md
 
 A block is one A/B run of each kind on the same rounds: two servers of the same state (A/A), and each slowed one against the
@@ -96,7 +96,13 @@ def prepared(asked: argparse.Namespace) -> Recipe:
     args = dict(pair.split("=", 1) for pair in asked.set)
     changed = {name: json.loads(value) for name, value in args.items()}
     bounds = chosen.bounds.model_copy(update={"between_start_rel_sd": asked.spread} if asked.spread is not None else {})
-    chosen = chosen.model_copy(update={"points": points, "workload": work, "bounds": bounds})
+    options = {name: json.loads(value) for name, value in (pair.split("=", 1) for pair in asked.model)}
+    model = chosen.model.model_copy(update={"options": {**chosen.model.options, **options}})
+    # Another model's figures are not the recipe's, and must not be counted under its name.
+    name = "-".join([chosen.name, *(f"{key}-{value}" for key, value in options.items())])
+    chosen = chosen.model_copy(
+        update={"name": name, "model": model, "points": points, "workload": work, "bounds": bounds}
+    )
     return with_server(chosen, **changed)
 
 
@@ -220,6 +226,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     option("--seconds", type=float, help="least length of a sample instead of the recipe's")
     option("--spread", type=float, help="relative spread between server starts instead of the recipe's")
     option("--set", nargs="*", default=[], metavar="ARG=JSON", help="server arguments instead of the recipe's")
+    option("--model", nargs="*", default=[], metavar="OPTION=JSON", help="of the generated model instead of the recipe's")
     option("--budget", type=float, default=1e9, help="seconds after which no block is begun")
     option("--together", action="store_true", help="start all servers but the first at the same time")
     option("--lock", type=Path, help="file to lock (as flock does) while samples are taken")
