@@ -72,3 +72,16 @@ def test_a_size_that_is_padded_threefold_breaks_the_laws_of_the_sweep() -> None:
     assert laws(steps) == []
     broken = laws({**steps, 17: 3 * steps[17]})
     assert any("C=33" in check.name and "falls" in check.why for check in broken)
+
+
+def test_the_recipe_that_is_to_lose_c64_asks_for_memory_there_that_nothing_before_it_does() -> None:
+    made_to_fail = recipe("v4mini-missing-c64")
+    args, work = made_to_fail.server.args, made_to_fail.workload
+    step = {c: min(c * work.input_len, int(str(args["chunked_prefill_size"]))) for c in made_to_fail.concurrencies}
+    assert step[64] >= 4 * step[16]
+    assert max(made_to_fail.warmup.prompt_lengths) <= step[16]
+    assert 16 <= int(str(args["cuda_graph_max_bs_decode"])) < 64
+    # What is captured scores the whole context: at 1M, 32 rows of the torch indexer take 9 GiB, more than is left.
+    rows, compressed = int(str(args["cuda_graph_max_bs_decode"])), int(str(args["context_length"])) // 4
+    captured = rows * compressed * (132 + 4 * 128 + 2 * 4 * 64)
+    assert captured < 0.5 * (1 - float(str(args["mem_fraction_static"]))) * 139 * 2**30
