@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
@@ -148,3 +150,28 @@ def test_a_campaign_that_is_out_of_time_waits_for_the_server_to_stop_and_the_rep
     stops = [recipe.load(path).limits.stop_seconds for path in (REPOSITORY / "recipes").glob("v4mini-*.toml")]
     assert stops
     assert patience >= max(stops) + 10
+
+
+def test_a_second_campaign_into_the_same_folder_keeps_what_the_first_recorded(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        '[ "$1" = -m ] || exit 0\n'
+        'while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --baselines) kept=$2;; --report) report=$2;; esac; shift; done\n'
+        'mkdir -p "$kept/$recipe" && echo {} >"$kept/$recipe/1x-nvidia-h200.json" && echo {} >"$report/result.json"\n'
+    )
+    python.chmod(0o755)
+    env = os.environ | {"PYTHON": str(python)}
+    gpus, out = f"no-{os.getpid()}", tmp_path / "out"
+    try:
+        for name in ("v4mini-patched", "v4mini-stock"):
+            command = [REPOSITORY / "tools/gpu/campaign.sh", out, "100", gpus, name]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+            assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        shutil.rmtree(f"/tmp/gate-home-{gpus}", ignore_errors=True)
+    with tarfile.open(out / f"baselines-gpu{gpus}.tar") as kept:
+        names = {Path(name).parent.name for name in kept.getnames() if name.endswith(".json")}
+    assert names == {"v4mini-patched", "v4mini-stock"}
+    with tarfile.open(out / f"gpu{gpus}.tar") as results:
+        assert {"01-v4mini-patched/result.json", "01-v4mini-stock/result.json"} <= set(results.getnames())

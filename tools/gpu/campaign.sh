@@ -19,6 +19,8 @@ mkdir -p "$out" && out=$(cd "$out" && pwd)
 tag=gpu${gpus//,/-}
 home=/tmp/gate-home-${gpus//,/-}
 work=$(mktemp -d)
+# A later call with the same OUT goes on with what earlier ones recorded.
+[ -f "$out/baselines-$tag.tar" ] && tar -C "$work" -xf "$out/baselines-$tag.tar"
 end=$((SECONDS + seconds)) number=0 failed=0
 # shellcheck disable=SC2206
 args=(${GATE_ARGS:---samples 5 --record})
