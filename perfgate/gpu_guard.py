@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from perfgate.gpu_watch import Watch
 from perfgate.recipe import Recipe
 
 MEMORY_SECONDS = 60.0
+STRANGER_SECONDS = 10.0
+"""How long a process that is not ours may take to leave before it refuses the start: the driver names the server of a run
+that has just ended until its memory is unmapped."""
 SLACK_MIB = 512
 """Memory that may stay away after a stop: the driver's own, of other contexts' set-up and of ECC."""
 
@@ -36,11 +40,12 @@ class GpuGuard:
         environment: Mapping[str, str] = os.environ,
         lock_folder: Path | None = None,
         memory_seconds: float = MEMORY_SECONDS,
+        stranger_seconds: float = STRANGER_SECONDS,
     ) -> None:
         recipes = [r for r in (recipe, also) if r is not None and r.device == "cuda"]
         self._count = max((gpu_choice.wanted(r) for r in recipes), default=0)
         self._open_nvml, self._environment, self._lock_folder = open_nvml, environment, lock_folder
-        self._memory_seconds = memory_seconds
+        self._memory_seconds, self._stranger_seconds = memory_seconds, stranger_seconds
         self._held = contextlib.ExitStack()
         self._nvml: Any = None
         self._locked, self._hold = False, True
@@ -96,10 +101,16 @@ class GpuGuard:
         ours = self.ours()
         if not ours and self._free_mib:
             gpu.wait_for_memory(nvml, [max(0, free - SLACK_MIB) for free in self._free_mib], self._memory_seconds)
-        gpu.refuse_foreign(gpu.compute_processes(nvml), ours)
+        self._wait_for_strangers(nvml, ours)
         if not self._free_mib:
             self._free_mib = [nvml.nvmlDeviceGetMemoryInfo(d).free // gpu.MIB for d in gpu.handles(nvml)]
         gpu.describe(nvml)  # what cannot be described cannot be compared: told now, not after the run
+
+    def _wait_for_strangers(self, nvml: Any, ours: set[int]) -> None:
+        deadline = time.monotonic() + self._stranger_seconds
+        while gpu.foreign(found := gpu.compute_processes(nvml), ours) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        gpu.refuse_foreign(found, ours)
 
     def describe(self) -> list[dict[str, Any]]:
         """What the fingerprint holds of each GPU; empty where none is needed or none can be asked (the start says why)."""

@@ -24,7 +24,7 @@ STRANGER = os.getppid()
 
 
 def guard(nvml: FakeNvml, folder: Path, chosen: recipe.Recipe = ONE, **more: Any) -> GpuGuard:
-    more = {"environment": {}, "memory_seconds": 0.0} | more
+    more = {"environment": {}, "memory_seconds": 0.0, "stranger_seconds": 0.0} | more
     return GpuGuard(chosen, open_nvml=lambda: nvml, lock_folder=folder, **more)
 
 
@@ -40,6 +40,16 @@ def test_a_recipe_without_a_gpu_touches_none(tmp_path: Path) -> None:
 
 def test_a_process_that_is_not_ours_refuses_the_start_by_name(tmp_path: Path) -> None:
     with guard(FakeNvml(processes=[(0, STRANGER)]), tmp_path) as held, pytest.raises(GpuError, match=f"pid {STRANGER}"):
+        held.before_start()
+
+
+def test_a_server_of_an_earlier_run_that_is_still_leaving_does_not_refuse_the_start(tmp_path: Path) -> None:
+    class Leaving(FakeNvml):
+        def nvmlDeviceGetComputeRunningProcesses(self, device: int) -> list[Any]:
+            found = super().nvmlDeviceGetComputeRunningProcesses(device)
+            return found if self.listed < 3 else []
+
+    with guard(Leaving(processes=[(0, STRANGER)]), tmp_path, stranger_seconds=30.0) as held:
         held.before_start()
 
 
