@@ -157,7 +157,7 @@ def test_a_second_campaign_into_the_same_folder_keeps_what_the_first_recorded(tm
     python.write_text(
         "#!/bin/sh\n"
         '[ "$1" = -m ] || exit 0\n'
-        'while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --baselines) kept=$2;; --report) report=$2;; esac; shift; done\n'
+        "while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --baselines) kept=$2;; --report) report=$2;; esac; shift; done\n"
         'mkdir -p "$kept/$recipe" && echo {} >"$kept/$recipe/1x-nvidia-h200.json" && echo {} >"$report/result.json"\n'
     )
     python.chmod(0o755)

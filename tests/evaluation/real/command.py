@@ -226,7 +226,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     option("--seconds", type=float, help="least length of a sample instead of the recipe's")
     option("--spread", type=float, help="relative spread between server starts instead of the recipe's")
     option("--set", nargs="*", default=[], metavar="ARG=JSON", help="server arguments instead of the recipe's")
-    option("--model", nargs="*", default=[], metavar="OPTION=JSON", help="of the generated model instead of the recipe's")
+    option(
+        "--model", nargs="*", default=[], metavar="OPTION=JSON", help="of the generated model instead of the recipe's"
+    )
     option("--budget", type=float, default=1e9, help="seconds after which no block is begun")
     option("--together", action="store_true", help="start all servers but the first at the same time")
     option("--lock", type=Path, help="file to lock (as flock does) while samples are taken")
