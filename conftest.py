@@ -55,6 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadgroup = config.workerinput["loadgroup"]
     else:
         config.stash[STARTED] = time.time()
+        if config.option.markexpr == "perf" and not config.option.help:
+            _usage(lambda: options(config))  # before anything is collected, so that it is one line
 
 
 def _as_interrupt(signum: int, frame: object) -> None:

@@ -212,14 +212,14 @@ def assemble(
         predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
         points = [never_asked(p, q) for p, q in zip(points, predicted, strict=True)]
     made = [*checks.all_checks(recipe, facts, points), *checked]
-    outcome, why = run_verdict(points)
+    # An A/B shows ratios: what its new side did beside another server is no run like the others.
+    side_by_side = judged_by == "ab"
+    outcome, why = run_verdict(points, paired=side_by_side)
     failed = [
         c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)
     ]
     if outcome.passes and failed:
         outcome, why = failed[0].outcome, f"{why}; but check {failed[0].name}: {failed[0].why}"
-    # An A/B shows ratios: what its new side did beside another server is no run like the others.
-    side_by_side = judged_by == "ab"
     own = {} if side_by_side else past_runs.entries(points, today(started_at), commit, yardstick.recording)
     past = past_runs.merged(yardstick.file, yardstick.past, own)
     outside = seconds - data.server_seconds - data.client_seconds

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfgate import ab
-from perfgate.campaign import Order, length_to, warmup_plan
+from perfgate.campaign import SPARE, Order, length_to, warmup_plan
 from perfgate.recipe import Recipe
 from perfgate.sampler import Sampler, Show
 from perfgate.workload import Sample
@@ -149,14 +149,15 @@ class _Turn:
         return found
 
     def _warm_up(self, sampler: Sampler, concurrency: int, first: bool) -> bool:
-        """One discarded sample. The first side's decides how long all samples are: they have the same prompts."""
+        """One discarded sample, which in each side's first turn says how long the samples have to be. Both sides have the same
+        prompts, so where the second is faster by more than there is to spare, its first turn's are longer than the other's."""
         arm = self.arm
-        plan = arm.data.points[concurrency].plan
+        plan, seconds = arm.data.points[concurrency].plan, arm.recipe.workload.min_seconds
         self.show(f"C={concurrency}: warm-up of the {arm.label} server, thrown away")
         taken = sampler.take(warmup_plan(plan), self.dice.randrange(2**31), self.show)
         ab.fail(arm, self.data.new, concurrency, taken)
-        if first:
-            plan = length_to(plan, taken, arm.recipe.workload.min_seconds)
+        if arm.data.starts == 1 and (first or length_to(plan, taken, seconds / SPARE) != plan):
+            plan = length_to(plan, taken, seconds)
             for side in (self.old, self.new):
                 side.data.points[concurrency].plan = plan
         return not self._lost(concurrency)

@@ -35,10 +35,13 @@ class Judged(Protocol):
     def metrics(self) -> Sequence[MetricResult]: ...
 
 
-def run_verdict(points: Sequence[Judged], notes: Mapping[str, str] | None = None) -> tuple[Outcome, str]:
+def run_verdict(
+    points: Sequence[Judged], notes: Mapping[str, str] | None = None, paired: bool = False
+) -> tuple[Outcome, str]:
     """Outcome and reason of a run. A run without points is MISSING: it never says yes without having measured.
 
-    ``notes`` are fields of the fingerprint and clocks by name, shown where the environment is the first suspect.
+    ``notes`` are fields of the fingerprint and clocks by name, shown where the environment is the first suspect; in an A/B
+    (``paired``) it never is, since both sides had it.
     """
     if not points:
         return Outcome.MISSING, "nothing was measured"
@@ -50,7 +53,7 @@ def run_verdict(points: Sequence[Judged], notes: Mapping[str, str] | None = None
         tail = f"; faster than the baseline beyond noise: {', '.join(faster)}" if faster else ""
         return outcome, f"{len(points)} of {len(points)} points at or above the floor{tail}"
     why = f"{len(named)} of {len(points)} points did not pass: {', '.join(named)}"
-    pattern = _pattern(points, notes or {})
+    pattern = _pattern(points, notes or {}, paired)
     return outcome, f"{why}. {pattern}" if pattern else why
 
 
@@ -64,7 +67,7 @@ def _gain(point: Judged) -> float | None:
     return max(gains, key=abs) if gains else None
 
 
-def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
+def _pattern(points: Sequence[Judged], notes: Mapping[str, str], paired: bool) -> str:
     if Outcome.REGRESSION not in [p.outcome for p in points]:
         return ""
     gains = {p.concurrency: g for p in points if (g := _gain(p)) is not None}
@@ -73,7 +76,7 @@ def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
         return ""
     regressed = [p.concurrency for p in points if p.outcome is Outcome.REGRESSION]
     ends = f"{min(gains.values()):+.1%} to {max(gains.values()):+.1%}"
-    if len(points) >= 3 and len(regressed) == len(points) and _alike(list(gains.values())):
+    if not paired and len(points) >= 3 and len(regressed) == len(points) and _alike(list(gains.values())):
         seen = "; ".join(f"{k} {v}" for k, v in notes.items())
         return (
             f"All points moved alike ({ends}): environment: check clocks, driver, power cap, libraries and fingerprint "
@@ -81,7 +84,7 @@ def _pattern(points: Sequence[Judged], notes: Mapping[str, str]) -> str:
         )
     others = [g for c, g in gains.items() if c not in regressed]
     lightest = min((c for c in gains if c is not None), default=None)
-    if len(regressed) == 1 and len(others) >= 2 and min(others) >= 0:
+    if not paired and len(regressed) == 1 and len(others) >= 2 and min(others) >= 0:
         which = "light cell" if regressed[0] == lightest else "cell"
         return (
             f"One {which}, C={regressed[0]}, is worse while the others are as good or better ({ends}): "

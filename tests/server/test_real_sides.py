@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,14 +48,50 @@ def test_a_change_of_the_kernels_package_is_found_against_the_commit_before_it(
     assert kit.servers(found.report) == kit.servers(found.report / "against") == []
 
 
+def slower(folder: Path, **changes: str) -> Path:
+    """The quick recipe with 20 ms more a step, by a plug-in that its environment names."""
+    env = f'env = {{ CHANGE_STEP_SECONDS = "0.02", PYTHONPATH = "{os.environ.get("PYTHONPATH", "")}{os.pathsep}{kit.SLOW}", '
+    new = kit.quick_recipe(folder, **changes, **{"env = { ": env, 'name = "cpu-tiny"': 'name = "cpu-tiny-slow"'})
+    return new.rename(new.with_name("cpu-tiny-slow.toml"))
+
+
+def test_sides_that_take_turns_find_it_with_one_server_at_a_time(tmp_path: Path) -> None:
+    old, new = kit.quick_recipe(tmp_path / "old"), slower(tmp_path / "new")
+    found = kit.run(
+        tmp_path,
+        "--recipe",
+        str(new),
+        "--concurrency",
+        "1",
+        "--against",
+        str(old),
+        "--alternate",
+        "3",
+        "--order-seed",
+        "1",
+    )
+    assert found.code == 1
+    assert found.verdicts() == {1: "REGRESSION"}, found.text
+    assert found.result is not None
+    assert found.result["extra"]["against"] == {"recipe": "cpu-tiny", "starts": 3}
+    assert "6 pairs of 3 starts of each side" in found.point(1)["why"]
+    assert any("the sides took turns, one server at a time" in note for note in found.result["notes"])
+    spans = []
+    for side in (found.report, found.report / "against"):
+        logs = sorted(side.glob("server-start*.log"))
+        assert len(logs) == 3
+        for log in logs:
+            times = re.findall(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)", log.read_text(errors="replace"))
+            spans.append((times[0], times[-1]))
+    spans.sort()
+    assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(spans)), "never two servers at once"
+    assert kit.servers(found.report) == kit.servers(found.report / "against") == []
+
+
 @pytest.mark.workflow
 def test_a_slower_recipe_is_found_against_the_one_that_it_came_from(tmp_path: Path) -> None:
     old = kit.quick_recipe(tmp_path / "old")
-    env = f'env = {{ CHANGE_STEP_SECONDS = "0.02", PYTHONPATH = "{os.environ.get("PYTHONPATH", "")}{os.pathsep}{kit.SLOW}", '
-    new = kit.quick_recipe(
-        tmp_path / "new", **PAIRS, **{"env = { ": env, 'name = "cpu-tiny"': 'name = "cpu-tiny-slow"'}
-    )
-    new = new.rename(new.with_name("cpu-tiny-slow.toml"))
+    new = slower(tmp_path / "new", **PAIRS)
     found = kit.run(tmp_path, "--recipe", str(new), "--concurrency", "1", "--against", str(old))
     assert found.code == 1
     assert found.verdicts() == {1: "REGRESSION"}, found.text

@@ -29,8 +29,13 @@ PROBLEM = Problem(kind=ProblemKind.STANDSTILL, message="stood still", evidence=(
 class Servers:
     """Both sides by a script, and what happened in order; there is memory for one server."""
 
-    def __init__(self, answer: Callable[[str, int, Plan], Taken] | None = None, refuse: dict[Any, Any] | None = None):
-        self.answer, self.refuse = answer, refuse or {}
+    def __init__(
+        self,
+        answer: Callable[[str, int, Plan], Taken] | None = None,
+        refuse: dict[Any, Any] | None = None,
+        warm: dict[str, float] | None = None,
+    ):
+        self.answer, self.refuse, self.warm = answer, refuse or {}, warm or {"old": 0.5, "new": 0.25}
         self.up: tuple[str, int] | None = None
         self.log: list[tuple[Any, ...]] = []
         self.shown: list[str] = []
@@ -82,7 +87,7 @@ class Sampler:
     def take(self, plan: Plan, seed: int, show: Any) -> Taken:
         assert self.servers.up == (self.label, self.start)
         if plan.num_prompts == 2 * plan.concurrency:  # the warm-up
-            return self.good(plan, 0.5 if self.label == "old" else 0.25)
+            return self.good(plan, self.servers.warm[self.label])
         self.servers.log.append(("sample", self.label, self.start, plan.concurrency, seed, plan.num_prompts))
         answer = self.servers.answer
         found = answer(self.label, self.start, plan) if answer is not None else self.good(plan, SECONDS[self.label])
@@ -142,6 +147,20 @@ def test_all_samples_of_a_point_have_the_length_that_the_first_side_needed() -> 
     lengths = {prompts for *_, concurrency, _, prompts in servers.samples() if concurrency == 1}
     assert len(lengths) == 1
     assert lengths.pop() >= 2 * 4.0 / 0.25, "the new side is first, and twice as fast"
+
+
+def test_a_second_side_too_fast_for_that_length_makes_all_later_samples_longer() -> None:
+    servers = Servers(warm={"new": 0.5, "old": 0.05})
+    servers.run()
+    first, *rest = [s for s in servers.samples() if s[2] == 1]
+    assert first[:2] == ("new", 1)
+    short = [s for s in rest if s[4] == first[4]]
+    assert {s[:2] for s in short} == {("new", 1)}
+    assert {s[4] for s in rest if s not in short} == {max(s[4] for s in rest)}
+    assert max(s[4] for s in rest) >= 2 * 4.0 / 0.05
+    near = Servers(warm={"new": 0.5, "old": 0.45})
+    near.run()
+    assert len({s[4] for s in near.samples() if s[2] == 1}) == 1, "there is a quarter to spare"
 
 
 def test_a_clear_answer_ends_a_point_and_an_open_one_goes_on() -> None:

@@ -91,3 +91,12 @@ def test_a_regression_by_the_smoke_floor_alone_is_a_verdict_though_nothing_was_c
     )
     assert outcome is Outcome.REGRESSION
     assert "C=64 REGRESSION" in why
+
+
+def test_an_ab_never_blames_the_environment_that_both_sides_had():
+    alike = points({1: -0.1, 16: -0.1, 64: -0.1})
+    assert "environment" in run_verdict(alike)[1]
+    outcome, why = run_verdict(alike, paired=True)
+    assert outcome is Outcome.REGRESSION
+    assert "environment" not in why
+    assert "an A/B" not in run_verdict(points({1: 0.0, 16: 0.05, 64: -0.1}), paired=True)[1]
