@@ -13,7 +13,10 @@ LIMIT = 900_000
 
 _EVIDENCE_LINES = 20
 _EVIDENCE_WIDTH = 300
-_MARKUP = re.compile(r"[&<>\\`*_{}\[\]#|~@$]|:(?=[\w/])|^[-+=]|(?<=^\d)[.)]|(?<=^\d\d)[.)]|(?<=\bwww)\.")
+_NUMBERED = "|".join(rf"(?<=^\d{{{digits}}})[.)](?=\s|$)" for digits in range(1, 10))
+"""What makes a numbered list of a line: a point after nine digits at most, with nothing but space behind it."""
+
+_MARKUP = re.compile(rf"[&<>\\`*_{{}}\[\]#|~@$]|(?<!\d):(?=[\w/])|:(?=[^\W\d]|/)|^[-+=]|{_NUMBERED}|(?<=\bwww)\.")
 
 
 def escape(text: str) -> str:

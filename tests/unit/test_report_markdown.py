@@ -54,6 +54,9 @@ def test_a_point_that_is_not_pass_shows_cause_evidence_and_next_step():
         "- item",
         "1. item",
         "10) item",
+        "2026. item",
+        "7.",
+        ":100: 8:tada:",
         "+ item",
         "=====",
         "line\n\n# title",
@@ -67,6 +70,11 @@ def test_escaped_text_reads_back_as_itself_and_holds_no_markup(text):
     assert html.unescape(escaped) == " ".join(text.split())
     bare = re.sub(r"&#\d+;", "x", escaped)
     assert not re.search(r"[<>`*_\[\]|~@#$\\]|&|://|www\.|:\w+:|^[-+=]|^\d+[.)]", bare)
+
+
+@pytest.mark.parametrize("text", ["45.5 tok/s", "0.90 of C/TPOT", "2026-11-30 10:00:50 UTC"])
+def test_figures_and_times_are_left_as_they_are(text):
+    assert markdown.escape(text) == text
 
 
 @given(st.lists(st.text() | st.text(alphabet="` a", min_size=3)))
