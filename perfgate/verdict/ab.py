@@ -82,7 +82,7 @@ def judge_ab(
         summarise(outcome, compared, new, stand_in, want, paired=True),
         tuple(compared_row(c, targets) for c in compared),
         want.count if want else None,
-        advise(outcome, stand_in, want, paired=True),
+        advise(outcome, stand_in, want, paired=True, launches=launches),
         "ab",
         tuple(compared),
     )

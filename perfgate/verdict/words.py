@@ -97,13 +97,13 @@ def settles(want: Needed, unit: str) -> str:
     )
 
 
-def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False) -> str:
-    """The next command. ``paired``: this was an A/B, so another is no way out."""
+def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False, launches: int = 1) -> str:
+    """The next command. ``paired``: this was an A/B, so another is no way out; of ``launches`` starts a side."""
     against = f"--against-commit {baseline.commit}" if baseline.commit else "--against RECIPE"
     if outcome is Outcome.REGRESSION:
         accepted = "a loss that is accepted is recorded with --record --reason TEXT"
-        if paired:
-            return f"--profile, to see where the time went; {accepted}"
+        if paired:  # a profile is of both servers at once, which servers that take turns are not
+            return accepted if launches > 1 else f"--profile, to see where the time went; {accepted}"
         return (
             f"run the old state beside it before blaming the change ({against}, A/B on this machine), "
             f"and --profile to see where the time went; {accepted}"

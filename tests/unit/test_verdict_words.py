@@ -1,6 +1,7 @@
 """What a verdict says of noise and losses: figures that a reader can use, however few or wild the samples are."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -79,6 +80,15 @@ def test_no_ab_is_answered_with_the_advice_to_make_one(ratio, width, between):
     assert verdict.advice
     assert "--against" not in verdict.advice
     assert "samples would" not in verdict.why
+
+
+def test_a_profile_of_both_servers_is_not_asked_of_sides_that_take_turns():
+    taken = [(sample(1000 + i), sample(700 + i)) for i in range(18)]
+    turns = [tuple(replace(s, server_start=i // 3) for s in pair) for i, pair in enumerate(taken)]
+    beside, in_turns = judge_ab(taken), judge_ab(turns)
+    assert beside.outcome is in_turns.outcome is Outcome.REGRESSION
+    assert beside.advice.startswith("--profile, to see where the time went; ")
+    assert in_turns.advice == "a loss that is accepted is recorded with --record --reason TEXT"
 
 
 def test_where_starts_differ_the_advice_is_one_that_can_be_followed():
