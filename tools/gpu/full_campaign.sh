@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# All tables of the small model on two GPUs of one host, in about 26 minutes.
+#
+#   tools/gpu/full_campaign.sh launch DIR SECONDS [COMMIT]   copies this checkout into DIR/tree and starts both GPUs' lists there
+#   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
+#
+# The lists run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS.
+# SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where a clock runs out, the last rows are lost
+# first: tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile caches, for the next launch's
+# homes (/tmp/gate-home-GPU): the first start without them compiles for minutes.
+set -u
+python=${PYTHON:-python3} site=${SITE:-/tmp/site}
+[ $# -ge 3 ] || { sed -n 2,11p "$0"; exit 2; }
+verb=$1
+mkdir -p "$2" && dir=$(cd "$2" && pwd)
+out=$dir/out tree=$dir/tree
+export PYTHONPATH=$site/nvidia_cutlass_dsl/python_packages:$site
+left() { echo $(($(cat "$dir/end") - $(date +%s))); }
+three="--samples 3 --record"
+case $verb in
+launch)
+  root=$(cd "$(dirname "$0")/../.." && pwd)
+  mkdir -p "$out" "$tree" && tar -C "$root" --exclude=./.git --exclude='./.[a-z]*' -cf - . | tar -C "$tree" -xf - || exit 2
+  echo $(($(date +%s) + $3)) >"$dir/end"
+  export PERFGATE_COMMIT=${4:-}
+  for gpu in 0 1; do
+    setsid nohup bash "$tree/tools/gpu/full_campaign.sh" "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
+  done ;;
+list0)
+  cd "$tree" || exit 2
+  # The first compiles: a row that matters less, and with all but one of the next ones' kernels.
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step3
+  tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched v4mini-patched v4mini-patched v4mini-patched-1m
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step2 v4mini-step1
+  touch "$dir/done0" ;;
+list1)
+  cd "$tree" || exit 2
+  (
+    export HOME=/tmp/gate-home-1 CUDA_VISIBLE_DEVICES=1
+    mkdir -p "$HOME"
+    for part in 0 1 2 3 4 5 6; do
+      timeout 240 "$python" tools/gpu/prewarm_mhc.py $part 7 >>"$out/prewarm.txt" 2>&1 &
+    done
+    wait
+    PEERS=$site tools/gpu/kernelbench.sh "$out/kernelbench" 240 >"$out/kernelbench.txt" 2>&1
+  )
+  tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-stock v4mini-stock-1m
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback v4mini-fallback-1m
+  GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-missing-c64
+  touch "$dir/done1" ;;
+poll)
+  end=$((SECONDS + $3)) back=${4:?poll DIR SECONDS OUT}
+  mkdir -p "$back"
+  pack() { tar czf "$back/all.tmp" -C "$out" . 2>/dev/null; mv "$back/all.tmp" "$back/all.tgz"; }
+  while [ $SECONDS -lt $end ] && ! { [ -e "$dir/done0" ] && [ -e "$dir/done1" ]; }; do
+    sleep 15
+    pack
+  done
+  for gpu in 0 1; do
+    (
+      cd /tmp/gate-home-$gpu 2>/dev/null || exit
+      found=()
+      for cache in .cache/tvm-ffi .cache/deep_gemm .tilelang .triton; do [ -d $cache ] && found+=("$cache"); done
+      [ ${#found[@]} -eq 0 ] || tar -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz" "${found[@]}"
+    )
+  done
+  pack
+  cat "$out"/gpu?.txt 2>/dev/null
+  tail -n 3 "$out"/list?.txt
+  echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
+*) sed -n 2,11p "$0"; exit 2 ;;
+esac
