@@ -4,157 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from perfgate import checks, history, past_runs, physics, preflight
-from perfgate.baseline import Baseline, BaselineFile, Bounds, smoke
-from perfgate.campaign import CampaignData, PointData
-from perfgate.recipe import Point, Recipe
+from perfgate.baseline import BaselineFile
+from perfgate.campaign import CampaignData
+from perfgate.point_results import point_result
 from perfgate.redact import redact, redact_text
-from perfgate.result import CheckResult, Outcome, PointResult, RunResult, SampleRow
-from perfgate.sampler import Taken
-from perfgate.validity import Problem
-from perfgate.verdict import Verdict, judge, run_verdict, starts_elsewhere
-from perfgate.workload import Sample
-
-
-@dataclass(frozen=True)
-class Yardstick:
-    """What the points are judged by: a baseline file of this fingerprint, or the recipe's smoke floors, or nothing."""
-
-    recipe: Recipe
-    file: BaselineFile | None
-    fingerprint: Mapping[str, Any]
-    recording: bool
-    samples: int
-    max_samples: int
-    points: int
-    past: past_runs.Past = field(default_factory=dict)
-    """This machine's own runs of the same fingerprint, by point, oldest first."""
-
-    @property
-    def judged_by(self) -> str:
-        if self.recording:
-            return "recording"
-        if self.file is not None:
-            return "baseline"
-        return "smoke" if any(p.smoke for p in self.recipe.points) else "nothing"
-
-    def baseline(self, concurrency: int) -> Baseline | None:
-        """The stored baseline. The smoke floor stands in only where this hardware has no file at all: a point that a
-        file lacks, or a file of another fingerprint, must not pass by a floor made for any machine."""
-        if self.file is not None:
-            return self.file.point(concurrency, self.bounds(concurrency))
-        floor = self.recipe.point(concurrency).smoke
-        return None if floor is None or self.recording else smoke(concurrency, floor.throughput, floor.step_ms)
-
-    def bounds(self, concurrency: int) -> Bounds:
-        """How much worse counts at a point, from the recipe."""
-        own, noise = self.recipe.bounds, self.recipe.point(concurrency).noise
-        absolute = {"throughput": noise.throughput, "step_time": noise.step_ms}
-        return Bounds(
-            relative=own.relative,
-            absolute={name: value for name, value in absolute.items() if value > 0},
-            between_start=own.between_start_rel_sd,
-        )
-
-    def judge(
-        self,
-        concurrency: int,
-        samples: Sequence[Sample],
-        problems: Sequence[str] = (),
-        others: Mapping[int, Sequence[Sample]] | None = None,
-    ) -> Verdict:
-        """Judge one point; ``others`` are the samples of the run's other points, which show its starts too."""
-        baseline = self.baseline(concurrency)
-        return judge(
-            samples,
-            baseline,
-            recording=self.recording,
-            min_samples=self.samples,
-            max_samples=self.max_samples,
-            comparisons=2 * self.points,
-            problems=problems,
-            fingerprint=self.fingerprint if baseline is not None and not baseline.is_smoke else None,
-            targets=_targets(self.recipe.point(concurrency)),
-            concurrency=concurrency,
-            elsewhere=starts_elsewhere([(s, self.baseline(c)) for c, s in (others or {}).items() if c != concurrency]),
-        )
-
-    def enough(
-        self, concurrency: int, samples: Sequence[Sample], others: Mapping[int, Sequence[Sample]] | None = None
-    ) -> bool:
-        """Whether more samples would not change the answer."""
-        if self.recording:
-            return len(samples) >= self.max_samples
-        return self.judge(concurrency, samples, others=others).outcome is not Outcome.INCONCLUSIVE
-
-
-def point_result(
-    data: PointData, yardstick: Yardstick, others: Mapping[int, Sequence[Sample]] | None = None
-) -> PointResult:
-    """One point's verdict with all of its attempts, thrown-away ones too. ``others``: the run's samples by point."""
-    rows = sample_rows(data.attempts)
-    concurrency = data.plan.concurrency
-    if (spoilt := unmeasured(data, rows)) is not None:
-        return spoilt
-    return judged(yardstick.judge(concurrency, data.samples, others=others), concurrency, rows)
-
-
-def unmeasured(data: PointData, rows: list[SampleRow]) -> PointResult | None:
-    """The verdict on a point without samples that count (MISSING or INVALID), or None where there are some."""
-    concurrency = data.plan.concurrency
-    if data.failure is not None:
-        failure = data.failure
-        return PointResult(
-            concurrency=concurrency,
-            outcome=Outcome.MISSING,
-            why=redact_text(failure.message),
-            cause=failure.cause,
-            evidence=[redact_text(line) for line in failure.evidence],
-            advice=failure.advice,
-            samples=rows,
-        )
-    if data.condemned:
-        return PointResult(
-            concurrency=concurrency,
-            outcome=Outcome.INVALID,
-            why=redact_text("; ".join(dict.fromkeys(str(p) for p in data.condemned))),
-            evidence=_evidence(data.condemned),
-            advice="mend what the evidence shows and measure again; docs/verdicts.md explains each kind",
-            samples=rows,
-        )
-    if data.exhausted or not data.samples:
-        problems = [p for t in data.thrown_away for p in t.problems if p.invalid]
-        reasons = list(dict.fromkeys(str(p) for p in problems))
-        reasons += list(dict.fromkeys(t.failure.message for t in data.thrown_away if t.failure is not None))
-        said = redact_text("; ".join(reasons))
-        return PointResult(
-            concurrency=concurrency,
-            outcome=Outcome.INVALID,
-            why=f"{len(data.thrown_away)} samples thrown away, at most {data.max_retakes} may be: {said}",
-            evidence=_evidence(problems),
-            advice="mend what disturbed the samples and measure again; docs/verdicts.md explains each kind",
-            samples=rows,
-        )
-    return None
-
-
-def _evidence(problems: Sequence[Problem]) -> list[str]:
-    return [redact_text(line) for line in dict.fromkeys(line for p in problems for line in p.evidence)][:12]
-
-
-def judged(verdict: Verdict, concurrency: int, rows: list[SampleRow]) -> PointResult:
-    """A point whose samples count, by its verdict."""
-    return PointResult(
-        concurrency=concurrency,
-        outcome=verdict.outcome,
-        why=verdict.why,
-        advice=verdict.advice,
-        metrics=list(verdict.metrics),
-        samples=rows,
-    )
+from perfgate.result import CheckResult, Outcome, PointResult, RunResult
+from perfgate.verdict import run_verdict
+from perfgate.yardstick import Yardstick
 
 
 def result(
@@ -344,43 +203,3 @@ def _baseline_name(yardstick: Yardstick) -> str | None:
         return None
     path = yardstick.file.path
     return f"{path.parent.name}/{path.name}"
-
-
-def _targets(point: Point) -> dict[str, float]:
-    target = point.target
-    if target is None:
-        return {}
-    values = {"throughput": target.throughput, "step_time": target.step_ms}
-    return {name: value for name, value in values.items() if value is not None}
-
-
-def sample_rows(attempts: Sequence[Taken]) -> list[SampleRow]:
-    """Every attempt at a point, those that were thrown away too, as stored."""
-    return [_row(i, taken) for i, taken in enumerate(attempts)]
-
-
-def _row(index: int, taken: Taken) -> SampleRow:
-    sample = taken.sample
-    problems = list(dict.fromkeys(str(p) for p in taken.problems))
-    if taken.failure is not None:
-        problems.append(f"{taken.failure.cause}: {taken.failure.message}")
-    return SampleRow(
-        index=index,
-        server_start=sample.server_start if sample else 0,
-        started_at=sample.started_at if sample else None,
-        seconds=sample.duration_s if sample else None,
-        asked=taken.plan.num_prompts,
-        completed=sample.completed if sample else None,
-        throughput=sample.output_throughput if sample else None,
-        step_ms=sample.step_ms if sample else None,
-        mean_tpot_ms=sample.mean_tpot_ms if sample else None,
-        ttft_ms=sample.median_ttft_ms if sample else None,
-        accept_length=sample.accept_length if sample else None,
-        clock_mhz=min(sample.clocks_mhz) if sample and sample.clocks_mhz else None,
-        clock_low_mhz=min(sample.lowest_clocks_mhz) if sample and sample.lowest_clocks_mhz else None,
-        clock_readings=sample.clock_readings if sample else None,
-        clock_drift=sample.clock_drift if sample else None,
-        throttle=list(sample.throttle_reasons) if sample else [],
-        counted=taken.counts,
-        problems=[redact_text(text) for text in problems],
-    )

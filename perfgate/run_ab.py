@@ -11,6 +11,7 @@ from perfgate import (
     closing,
     gate,
     output_gate,
+    point_results,
     profiling,
     turns,
 )
@@ -67,12 +68,12 @@ class Compare(Run):
         data.new.notes += [*self.host.notes, *data.old.notes, *self._old_host.notes]
         points, verdicts = [], {}
         for concurrency, point in data.new.points.items():
-            rows = gate.sample_rows(point.attempts)
-            spoilt = gate.unmeasured(point, rows)
+            rows = point_results.sample_rows(point.attempts)
+            spoilt = point_results.unmeasured(point, rows)
             verdict = self._judge(concurrency, data.pairs.get(concurrency, []))
             if spoilt is None:
                 verdicts[concurrency] = verdict
-            points.append(spoilt or gate.judged(verdict, concurrency, rows))
+            points.append(spoilt or point_results.judged(verdict, concurrency, rows))
         told = step_change(verdicts)
         data.new.server_seconds += data.old.server_seconds
         data.new.client_seconds += data.old.client_seconds + self.context.seconds

@@ -17,6 +17,7 @@ from perfgate.options import Options
 from perfgate.result import Outcome, RunResult
 from perfgate.runs import Means, Run
 from perfgate.workload import Sample
+from perfgate.yardstick import Yardstick
 
 
 class Single(Run):
@@ -76,7 +77,7 @@ class Single(Run):
         self.profiles = profiling.look(self.host.live, shares, plans, points, folder, self.show)
         self.profiles.recording = self.options.record
 
-    def _remember(self, done: RunResult, yardstick: gate.Yardstick) -> RunResult:
+    def _remember(self, done: RunResult, yardstick: Yardstick) -> RunResult:
         """Add the run to this machine's own history. A server that ran before is somebody else's, and left out."""
         notes = list(self.history_notes)
         if self.options.server_url is None:
@@ -87,7 +88,7 @@ class Single(Run):
         return done.model_copy(update={"notes": [*done.notes, *notes]})
 
 
-def _how_judged(yardstick: gate.Yardstick, options: Options) -> list[str]:
+def _how_judged(yardstick: Yardstick, options: Options) -> list[str]:
     notes = [] if options.server_url is None else [f"measured a server that already ran: {options.server_url}"]
     if yardstick.judged_by == "smoke":
         again = f"pytest -m perf --recipe {options.recipe.name} --record --reason 'first baseline of this machine'"

@@ -14,7 +14,6 @@ from perfgate import (
     campaign,
     context_sweep,
     fingerprint,
-    gate,
     local_history,
     paths,
     profiles,
@@ -28,6 +27,7 @@ from perfgate.server import ServerError
 from perfgate.server.command import environment
 from perfgate.server.shared import SharedServer
 from perfgate.workload.client import Client, ClientError
+from perfgate.yardstick import Yardstick
 
 
 def load_baseline(options: Options, machine: dict[str, object]) -> baseline.BaselineFile | None:
@@ -69,12 +69,12 @@ class Run:
         self.order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
         self.interrupted: BaseException | None = None
         self.shared, self.host = means.host(options, means.folder, None if sides is None else sides.new)
-        self._yardstick: gate.Yardstick | None = None
+        self._yardstick: Yardstick | None = None
         self.history_notes: list[str] = []
         self.profiles = profiles.Profiles()
         self.context = context_sweep.ContextSweep(options.recipe, options.seed, means.show)
 
-    def yardstick(self) -> gate.Yardstick:
+    def yardstick(self) -> Yardstick:
         """Made once the server is up, since its resolved arguments are part of the fingerprint."""
         if self._yardstick is None or not self._yardstick.fingerprint.get("server"):
             server = self.host.server
@@ -89,7 +89,7 @@ class Run:
             past, self.history_notes = local_history.read(
                 self.history_path(machine), local_history.state(self.options.recipe, machine)
             )
-            self._yardstick = gate.Yardstick(
+            self._yardstick = Yardstick(
                 recipe=self.options.recipe,
                 file=load_baseline(self.options, machine),
                 fingerprint=machine,

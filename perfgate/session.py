@@ -22,6 +22,7 @@ from perfgate.sampler import Show
 from perfgate.server import ServerError
 from perfgate.server.processes import end_leftovers
 from perfgate.workload.client import Client
+from perfgate.yardstick import Yardstick
 
 LOCK_SECONDS = 1800.0
 RESULT_FILES = ("result.json", "summary.md", "report.html")
@@ -119,7 +120,7 @@ def measuring(show: Show) -> Iterator[None]:
 def _record(
     done: RunResult,
     data: campaign.CampaignData,
-    yardstick: gate.Yardstick,
+    yardstick: Yardstick,
     options: Options,
     looked: profiles.Profiles,
 ) -> RunResult:

@@ -21,6 +21,7 @@ from perfgate.result import Outcome, PointResult, RunResult
 from perfgate.sampler import Sampler
 from perfgate.server import Server, ServerError, processes, start, stop
 from perfgate.workload.client import Client
+from perfgate.yardstick import Yardstick
 from server.kit import quick_recipe
 
 SAMPLE_SECONDS = 60
@@ -73,7 +74,7 @@ class Bench:
         order = campaign.Order((concurrency,), samples, samples, seed=self.judged)
         data = campaign.new(asked, order)
         lent = _Lent(self, asked, folder)
-        yardstick = gate.Yardstick(asked, None, fingerprint.collect(self.server.info), False, samples, samples, 1)
+        yardstick = Yardstick(asked, None, fingerprint.collect(self.server.info), False, samples, samples, 1)
         beside = _Beside(fault, folder, sample)
         began = time.monotonic()
         with beside:

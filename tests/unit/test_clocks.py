@@ -8,7 +8,7 @@ import pytest
 from test_gpu import reading
 from validity_kit import PLAN, healthy
 
-from perfgate import gate, validity
+from perfgate import point_results, validity
 from perfgate.gpu_sampling import summarise
 from perfgate.sampler import Taken
 from perfgate.validity import Problem, ProblemKind
@@ -50,7 +50,7 @@ def test_a_drift_within_a_sample_is_a_warning_and_the_sample_still_counts() -> N
 @pytest.mark.field_case("N11")
 def test_median_least_clock_and_throttle_reasons_stand_with_each_sample() -> None:
     sample = clocked(throttle_reasons=("GPU 0: power cap (40%)",), clock_drift=-0.02)
-    (row,) = gate.sample_rows([Taken(PLAN, sample)])
+    (row,) = point_results.sample_rows([Taken(PLAN, sample)])
     assert (row.clock_mhz, row.clock_low_mhz, row.clock_readings, row.clock_drift) == (1755, 1740, 20, -0.02)
     assert row.throttle == ["GPU 0: power cap (40%)"]
 

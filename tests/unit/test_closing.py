@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfgate import campaign, closing, gate, recipe
+from perfgate import campaign, closing, point_results, recipe
 from perfgate.closing import StartRecord
 from perfgate.proof import PatchProof
 from perfgate.result import Outcome
@@ -79,12 +79,12 @@ def test_a_patch_that_is_not_proved_at_the_end_makes_every_measured_point_invali
     data = run((1, 20))
     data.points[16].failure = Failure("GPU_OOM", (), "", server_lost=True, message="died")
     closing.close(RECIPE, data, [StartRecord(1, log(tmp_path), proof(tmp_path))])
-    rows = gate.sample_rows(data.points[1].attempts)
-    spoilt = gate.unmeasured(data.points[1], rows)
+    rows = point_results.sample_rows(data.points[1].attempts)
+    spoilt = point_results.unmeasured(data.points[1], rows)
     assert spoilt is not None
     assert spoilt.outcome is Outcome.INVALID
     assert "NOT_HOOKED" in spoilt.evidence[0]
-    lost = gate.unmeasured(data.points[16], [])
+    lost = point_results.unmeasured(data.points[16], [])
     assert lost is not None
     assert lost.outcome is Outcome.MISSING
 

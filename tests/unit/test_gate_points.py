@@ -12,6 +12,7 @@ from perfgate.baseline import load, record
 from perfgate.result import Outcome, PointResult
 from perfgate.sampler import Taken
 from perfgate.workload import Plan
+from perfgate.yardstick import Yardstick
 
 
 def prediction(**facts: int) -> preflight.Prediction:
@@ -52,7 +53,7 @@ def test_the_run_judges_each_point_with_what_its_other_points_show_of_the_starts
     old = {c: measured(seed + (c == 16), 0.004, concurrency=c)[0] for c, seed in seeds.items()}
     path = tmp_path / "h.json"
     record(path, recipe="r", hardware="h", points=old, fingerprint={}, recorded_at="2026-11-29", reason="first")
-    rule = gate.Yardstick(tiny, load(path), {}, False, 20, 20, 3)
+    rule = Yardstick(tiny, load(path), {}, False, 20, 20, 3)
     run = {1: old[1], 16: measured(76, 0.004, level=986)[0], 64: old[64]}
     assert rule.judge(16, run[16]).outcome is Outcome.INCONCLUSIVE
     data = campaign.new(tiny, campaign.Order((1, 16, 64), 20, 20, 0))

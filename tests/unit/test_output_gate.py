@@ -17,6 +17,7 @@ from perfgate.recipe import Output, RecipeError, load
 from perfgate.report import jsonfile, markdown, terminal
 from perfgate.result import CheckResult, Outcome
 from perfgate.server import http
+from perfgate.yardstick import Yardstick
 
 CPU_TINY = Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml"
 
@@ -216,9 +217,9 @@ def test_a_failing_row_of_the_runs_own_fails_the_run_and_every_report_shows_what
 
 def test_a_failing_row_makes_a_passing_run_fail(monkeypatch):
     monkeypatch.setattr(gate.checks, "all_checks", lambda *a: [])
-    monkeypatch.setattr(gate, "run_verdict", lambda points: (Outcome.PASS, "all pass"))
+    monkeypatch.setattr(gate, "run_verdict", lambda points, paired: (Outcome.PASS, "all pass"))
     data = SimpleNamespace(points={}, server_seconds=0.0, client_seconds=0.0, notes=[])
-    yardstick = gate.Yardstick(recipe(), None, {}, False, 2, 2, 1)
+    yardstick = Yardstick(recipe(), None, {}, False, 2, 2, 1)
     done = gate.assemble([], data, yardstick, None, started_at=0.0, seconds=1.0, checked=[failing()])
     assert done.outcome is Outcome.INVALID
     assert "but check answers: differ" in done.why

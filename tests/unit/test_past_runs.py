@@ -10,6 +10,7 @@ from perfgate import gate, local_history, past_runs, recipe
 from perfgate.baseline import load, record
 from perfgate.baseline.schema import HistoryEntry
 from perfgate.result import MetricResult, Outcome, PointResult
+from perfgate.yardstick import Yardstick
 
 CPU_TINY = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
 
@@ -145,7 +146,7 @@ def test_a_quiet_a_short_and_a_better_history_say_nothing(levels):
 
 def test_a_run_result_carries_its_history_and_what_it_shows():
     drifting = {16: runs([1000 * (1 - 0.001 * i) for i in range(30)])}
-    rule = gate.Yardstick(CPU_TINY, None, {}, False, 3, 6, 3, past=drifting)
+    rule = Yardstick(CPU_TINY, None, {}, False, 3, 6, 3, past=drifting)
     from perfgate import campaign
 
     data = campaign.new(CPU_TINY, campaign.Order((16,), 3, 6, 0))

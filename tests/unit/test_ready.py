@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from test_campaign import Script, run
 
-from perfgate import campaign, gate, ready, recipe
+from perfgate import campaign, point_results, ready, recipe
 from perfgate.proof import PatchProof
 from perfgate.result import Outcome
 from perfgate.server import Server, ServerError
@@ -125,7 +125,7 @@ def test_a_start_whose_patches_are_not_proved_is_refused(serve: Any, monkeypatch
         ready.make_ready(SHORT, server, missing, [], lambda line: None)
     data = run(Script(refuse=caught.value))
     for point in data.points.values():
-        found = gate.unmeasured(point, [])
+        found = point_results.unmeasured(point, [])
         assert found is not None
         assert found.outcome is Outcome.INVALID
         assert "topk" in found.evidence[0]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from gpu_kit import FakeNvml
 
-from perfgate import gate, recipe
+from perfgate import point_results, recipe
 from perfgate.gpu_watch import Watch
 from perfgate.proof import PatchProof
 from perfgate.sampler import Sampler, Taken
@@ -98,10 +98,10 @@ def of(taken: Taken, kind: ProblemKind) -> list[Any]:
 
 def test_a_samples_clocks_are_stored_with_it(take: Callable[..., Taken]) -> None:
     taken = take(nvml=FakeNvml(gpus=2, processes=[(0, os.getpid())]))
-    (row,) = gate.sample_rows([taken])
+    (row,) = point_results.sample_rows([taken])
     assert (row.clock_mhz, row.throttle) == (1755, [])
     assert not of(taken, ProblemKind.FOREIGN_PROCESS)
-    assert gate.sample_rows([take()])[0].clock_mhz is None
+    assert point_results.sample_rows([take()])[0].clock_mhz is None
 
 
 def test_throttling_and_strangers_make_the_sample_invalid_and_are_named(take: Callable[..., Taken]) -> None:
@@ -112,7 +112,7 @@ def test_throttling_and_strangers_make_the_sample_invalid_and_are_named(take: Ca
     assert f"pid {STRANGER} (" in stranger.evidence[0]
     assert of(taken, ProblemKind.THROTTLED)
     assert not taken.counts
-    assert gate.sample_rows([taken])[0].throttle == ["GPU 0: thermal (hardware) (100%)"]
+    assert point_results.sample_rows([taken])[0].throttle == ["GPU 0: thermal (hardware) (100%)"]
 
 
 def test_a_gpu_that_could_not_be_watched_makes_the_sample_invalid(take: Callable[..., Taken]) -> None:
@@ -166,7 +166,7 @@ def test_a_watchdog_that_has_spoken_ends_the_wait_and_its_line_is_kept_without_s
 def test_texts_of_a_sample_are_stored_without_secrets(take: Callable[..., Taken]) -> None:
     taken = take()
     told = Problem(ProblemKind.COUNTERS, "token=hf_abcdefghijkl at /home/alice/x/y")
-    (row,) = gate.sample_rows([dataclasses.replace(taken, problems=(told,))])
+    (row,) = point_results.sample_rows([dataclasses.replace(taken, problems=(told,))])
     assert "hf_abcdefghijkl" not in row.problems[0]
     assert "/home/alice" not in row.problems[0]
 

@@ -14,6 +14,7 @@ from perfgate import baseline, campaign, gate, profiles, recipe, report, session
 from perfgate.result import CheckResult, Outcome, PointResult, RunResult
 from perfgate.sampler import Taken
 from perfgate.server import ServerError
+from perfgate.yardstick import Yardstick
 
 
 def done(**changes: Any) -> RunResult:
@@ -68,7 +69,7 @@ def test_a_baseline_that_cannot_be_written_is_told_after_the_results_are_saved(
 def test_a_first_recording_says_what_it_recorded_and_asks_for_no_other(tmp_path: Path) -> None:
     tiny = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
     machine = {"hardware": {"cpu": "x", "cpus": 2}, "software": {}, "server": {}}
-    rule = gate.Yardstick(tiny, None, machine, recording=True, samples=3, max_samples=3, points=3)
+    rule = Yardstick(tiny, None, machine, recording=True, samples=3, max_samples=3, points=3)
     data = campaign.new(tiny, campaign.Order((1, 16, 64), 3, 3, 0))
     for concurrency, point in data.points.items():
         point.attempts = [Taken(point.plan, one) for one in samples(noise(3), concurrency)]
