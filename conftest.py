@@ -178,7 +178,7 @@ def options(config: pytest.Config) -> Any:
         reason=given.reason,
         against=against,
         against_commit=commit,
-        alternate=given.alternate,
+        starts=given.starts,
         server_url=given.server_url,
         tokenizer=given.tokenizer,
         port=given.port,

@@ -25,6 +25,8 @@ class Host(Protocol):
 
     def lost(self) -> None: ...
 
+    def renew(self) -> None: ...
+
 
 @dataclass
 class PointData:
@@ -65,6 +67,8 @@ class CampaignData:
     client_seconds: float = 0.0
     warmup_seconds: float = 0.0
     starts: int = 0
+    planned_starts: int = 1
+    """Of ``starts``, those that no death asked for."""
     notes: list[str] = field(default_factory=list)
 
     def samples(self) -> dict[int, list[Sample]]:
@@ -100,6 +104,18 @@ class Order:
     samples: int
     max_samples: int
     seed: int
+    starts: int = 1
+    """Server starts on purpose; ``samples`` and ``max_samples`` are of a point at each of them."""
+
+    def until(self, start: int) -> Order:
+        """What has to be there when the planned ``start`` ends, in all."""
+        more = self.max_samples - self.samples if start == self.starts else 0
+        return dataclasses.replace(self, samples=self.samples * start, max_samples=self.samples * start + more)
+
+    @property
+    def all(self) -> Order:
+        """The same in samples of the whole run."""
+        return self.until(self.starts)
 
 
 def new(recipe: Recipe, order: Order) -> CampaignData:
@@ -111,11 +127,25 @@ def new(recipe: Recipe, order: Order) -> CampaignData:
 def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show, data: CampaignData) -> None:
     """Measure all points into ``data``. Server deaths and dirty samples end there, never in an exception; Ctrl-C goes through."""
     dice = random.Random(order.seed)
+    for start in range(1, order.starts + 1):
+        if start > 1:
+            show(f"server start {start} of {order.starts}")
+            host.renew()
+            data.planned_starts += 1
+        if not _one_start(recipe, host, order.until(start), enough, dice, show, data):
+            return
+
+
+def _one_start(
+    recipe: Recipe, host: Host, order: Order, enough: Enough, dice: random.Random, show: Show, data: CampaignData
+) -> bool:
+    """Measure until ``order`` is fulfilled, on fresh servers where one dies. False where there is none to be had, or
+    nothing left to measure."""
     sampler = _start(recipe, host, data, order, dice, show)
     while sampler is not None:
         todo = [c for c in order.concurrencies if _wants(data.points[c], order, enough)]
         if not todo:
-            break
+            return True
         dice.shuffle(todo)
         for concurrency in todo:
             point = data.points[concurrency]
@@ -125,6 +155,7 @@ def run(recipe: Recipe, host: Host, order: Order, enough: Enough, show: Show, da
                 host.lost()
                 sampler = _start(recipe, host, data, order, dice, show)
                 break
+    return False
 
 
 def _start(
@@ -163,14 +194,15 @@ def _start(
 
 
 def _may_start(recipe: Recipe, data: CampaignData, open_points: list[int]) -> bool:
-    if data.starts <= recipe.limits.max_restarts:
+    deaths = data.starts - data.planned_starts + 1
+    if deaths <= recipe.limits.max_restarts:
         return True
     reason = Failure(
         "SERVER_DIED",
         tuple(f"C={c}: {p.failure.message}" for c, p in data.points.items() if p.failure is not None),
         "look at the first point that was lost; this one was not run because the server had died too often",
         server_lost=True,
-        message=f"not run: the server died {data.starts} times (limits.max_restarts = {recipe.limits.max_restarts})",
+        message=f"not run: the server died {deaths} times (limits.max_restarts = {recipe.limits.max_restarts})",
     )
     _missing(data, open_points, reason)
     return False

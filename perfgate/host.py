@@ -83,6 +83,11 @@ class LocalHost:
         if self._options.server_url is None:
             self._shared.drop()
 
+    def renew(self) -> None:
+        """End a server that has been measured, so that the next one is another start."""
+        self.prove_replay()
+        self.lost()
+
     def prove_replay(self) -> None:
         """Trace a few replayed steps of a live server with patches and graphs, when everything on it is measured."""
         if self.server is None or not self.starts or not self.server.owned or not self.server.alive():

@@ -33,8 +33,8 @@ class Options:
     against: Recipe | None = None
     against_commit: Commit | None = None
     """Where set, ``against`` is this same recipe, run with that commit's kernels."""
-    alternate: int | None = None
-    """Server starts a side, one server at a time; None where the recipes say whether two fit."""
+    starts: int | None = None
+    """Server starts, of each side in an A/B, whose sides then take turns. None: one, or turns where no two servers fit."""
     server_url: str | None = None
     tokenizer: Path | None = None
     port: int | None = None
@@ -48,9 +48,14 @@ class Options:
         return [f"C={c}" for c in self.recipe.concurrencies if c not in self.concurrencies]
 
     @property
+    def own_starts(self) -> int:
+        """Server starts of a run without another side."""
+        return 1 if self.against is not None else self.starts or 1
+
+    @property
     def rounds(self) -> turns.Rounds | None:
         """How an A/B alternates server starts, or None where its servers run side by side."""
-        return None if self.against is None else turns.planned(self.recipe, self.against, self.alternate, self.samples)
+        return None if self.against is None else turns.planned(self.recipe, self.against, self.starts, self.samples)
 
 
 def concurrencies(text: str | None, recipe: Recipe) -> tuple[int, ...]:
@@ -89,18 +94,18 @@ def check(options: Options) -> None:
             raise OptionError(
                 f"--against {options.against.name} lacks the points C={missing}; give --concurrency without them"
             )
-    _check_turns(options)
+    _check_starts(options)
     if options.samples < 2:
         raise OptionError(f"--samples {options.samples}: at least 2 are needed, since one sample has no spread")
     if options.port is not None and options.server_url:
         raise OptionError("--port is for a server that this run starts; --server-url names one that already runs")
 
 
-def _check_turns(options: Options) -> None:
-    if options.alternate is not None and options.against is None:
-        raise OptionError("--alternate is for an A/B: give --against RECIPE or --against-commit REV too")
-    if options.alternate is not None and options.alternate < 2:
-        raise OptionError(f"--alternate {options.alternate}: at least 2 starts a side are needed, to see their spread")
+def _check_starts(options: Options) -> None:
+    if options.starts is not None and options.starts < 1:
+        raise OptionError(f"--starts {options.starts}: at least one server start is needed")
+    if options.starts is not None and options.server_url:
+        raise OptionError("--starts is for a server that this run starts; --server-url names one that already runs")
     if options.profile and (rounds := options.rounds) is not None:
         raise OptionError(
             f"--profile looks at both servers while they are up, and here they take turns ({rounds.why}); take the profile "

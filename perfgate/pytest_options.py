@@ -72,11 +72,12 @@ def add(parser: pytest.Parser, root: Path) -> None:
         help="A/B: judge this checkout's kernels against those of this commit, side by side",
     )
     option(
-        "--alternate",
+        "--starts",
         type=int,
         default=None,
-        metavar="STARTS",
-        help="A/B with one server at a time, this many starts of each side (default: 3 to 6 where a recipe takes all memory)",
+        metavar="N",
+        help="server starts, each with --samples of its own: they show how far starts differ (default: 1); in an A/B of each "
+        "side, in turns and one server at a time (default: 3 to 6 of them where a recipe takes all of a GPU's memory)",
     )
     option(
         "--profile",

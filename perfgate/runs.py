@@ -66,7 +66,9 @@ class Run:
         options, sides = means.options, means.sides
         self.options, self.client, self.show, self.gpus = options, means.client, means.show, means.gpus
         self.started_at, self.began = time.time(), time.monotonic()
-        self.order = campaign.Order(options.concurrencies, options.samples, options.max_samples, options.seed)
+        self.order = campaign.Order(
+            options.concurrencies, options.samples, options.max_samples, options.seed, options.own_starts
+        )
         self.interrupted: BaseException | None = None
         self.shared, self.host = means.host(options, means.folder, None if sides is None else sides.new)
         self._yardstick: Yardstick | None = None
@@ -94,8 +96,8 @@ class Run:
                 file=load_baseline(self.options, machine),
                 fingerprint=machine,
                 recording=self.options.record,
-                samples=self.options.samples,
-                max_samples=self.options.max_samples,
+                samples=self.order.all.samples,
+                max_samples=self.order.all.max_samples,
                 points=len(self.options.concurrencies),
                 past=past,
             )
@@ -123,9 +125,9 @@ class Run:
         except KeyboardInterrupt as stop:
             self.interrupted = stop
             why = "the run was interrupted before this point was done"
-            data.close("UNKNOWN", why, "run it again", self.order.samples)
+            data.close("UNKNOWN", why, "run it again", self.order.all.samples)
         except (ClientError, ServerError) as error:
-            data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.samples)
+            data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.all.samples)
 
     def prove_replay(self, *hosts: LocalHost) -> None:
         """After the last sample, since a profiler leaves its traces in what is timed after it. An interruption is kept like

@@ -45,7 +45,7 @@ class Rounds:
 def planned(new: Recipe, old: Recipe, asked: int | None, samples: int) -> Rounds | None:
     """The rounds of an A/B, or None where both servers run side by side. ``asked``: starts a side that the user wants."""
     if asked is not None:
-        return Rounds(asked, asked, samples, f"--alternate {asked}")
+        return None if asked == 1 else Rounds(asked, asked, samples, f"--starts {asked}")
     full = next((side.name for side in (new, old) if side.takes_all_memory), None)
     if full is None:
         return None

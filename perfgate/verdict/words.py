@@ -125,8 +125,8 @@ def _settle(want: Needed | None, against: str, paired: bool) -> str:
         beside = "" if paired else f", or {against}, whose pairs cancel drift"
         return f"free the machine of other work and run again{beside}"
     if want is not None and want.turns:
-        return f"--alternate {want.starts}"
+        return f"--starts {want.starts}"
     # The stated spread may be larger than the real one, which a few starts show.
     count = min(want.starts, SEVERAL) if want is not None and want.starts is not None else SEVERAL
-    beside = "--alternate" if paired else f"{against} --alternate"
+    beside = "--starts" if paired else f"{against} --starts"
     return f"{beside} {count}: both sides in turns, as many starts of each, which show their own spread"

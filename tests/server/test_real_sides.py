@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import re
 from collections.abc import Iterator
@@ -48,6 +49,24 @@ def test_a_change_of_the_kernels_package_is_found_against_the_commit_before_it(
     assert kit.servers(found.report) == kit.servers(found.report / "against") == []
 
 
+def test_a_baseline_of_two_starts_keeps_their_samples_apart(tmp_path: Path) -> None:
+    chosen = [
+        "--recipe",
+        str(kit.quick_recipe(tmp_path)),
+        "--concurrency",
+        "1",
+        "--baselines",
+        str(tmp_path / "baselines"),
+    ]
+    found = kit.run(tmp_path, *chosen, "--starts", "2", "--record", "--reason", "for the tests")
+    assert found.code == 0, found.text
+    (path,) = (tmp_path / "baselines" / "cpu-tiny").glob("*.json")
+    samples = json.loads(path.read_text())["points"]["1"]["metrics"]["throughput"]["samples"]
+    assert [s["server_start"] for s in samples] == [1, 1, 2, 2]
+    assert len(list(found.report.glob("server-start*.log"))) == 2
+    assert kit.servers(found.report) == []
+
+
 def slower(folder: Path, **changes: str) -> Path:
     """The quick recipe with 20 ms more a step, by a plug-in that its environment names."""
     env = f'env = {{ CHANGE_STEP_SECONDS = "0.02", PYTHONPATH = "{os.environ.get("PYTHONPATH", "")}{os.pathsep}{kit.SLOW}", '
@@ -65,7 +84,7 @@ def test_sides_that_take_turns_find_it_with_one_server_at_a_time(tmp_path: Path)
         "1",
         "--against",
         str(old),
-        "--alternate",
+        "--starts",
         "3",
         "--order-seed",
         "1",

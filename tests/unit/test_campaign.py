@@ -36,7 +36,7 @@ class Script:
     def __init__(self, answer: Any = lambda start, plan, n: good(plan), refuse: ServerError | None = None) -> None:
         self.answer, self.refuse = answer, refuse
         self.taken: list[tuple[int, int]] = []
-        self.lost_count = 0
+        self.lost_count = self.renewed = 0
         self.counts: Counter[int] = Counter()
 
     def sampler(self, start_number: int) -> Any:
@@ -59,6 +59,9 @@ class Script:
 
     def lost(self) -> None:
         self.lost_count += 1
+
+    def renew(self) -> None:
+        self.renewed += 1
 
 
 def run(host: Script, enough: Any = lambda c, s: True, order: campaign.Order = ORDER) -> campaign.CampaignData:
@@ -84,6 +87,45 @@ def test_sampling_goes_on_to_the_maximum_only_while_the_answer_is_not_clear() ->
     assert {c: len(p.samples) for c, p in data.points.items()} == {1: 3, 16: 5, 64: 3}
     data = run(Script(), enough=lambda c, samples: False)
     assert all(len(p.samples) == 6 for p in data.points.values())
+
+
+def test_each_of_several_starts_has_all_points_and_its_own_samples() -> None:
+    host = Script()
+    data = run(host, order=dataclasses.replace(ORDER, starts=3))
+    assert Counter(host.taken) == {(start, c): 3 for start in (1, 2, 3) for c in (1, 16, 64)}
+    assert (data.starts, host.renewed, host.lost_count) == (3, 2, 0)
+    lengths = {p.plan.num_prompts for p in data.points.values()}
+    assert lengths == {p.plan.num_prompts for p in run(Script()).points.values()}, (
+        "the first start's warm-up says how long"
+    )
+
+
+def test_only_the_last_start_goes_on_where_the_answer_is_not_clear() -> None:
+    host = Script()
+    run(host, enough=lambda c, samples: False, order=dataclasses.replace(ORDER, starts=2))
+    assert Counter(start for start, c in host.taken if c == 1) == {1: 3, 2: 6}
+
+
+def test_starts_on_purpose_do_not_count_as_deaths() -> None:
+    def answer(start: int, plan: Plan, n: int) -> Taken:
+        return Taken(plan, None, failure=DEATH) if (start, plan.concurrency, n) == (3, 16, 7) else good(plan)
+
+    host = Script(answer)
+    data = run(host, order=dataclasses.replace(ORDER, starts=3))
+    assert data.points[16].failure is not None
+    assert {c: len(data.points[c].samples) for c in (1, 64)} == {1: 9, 64: 9}
+    assert (data.starts, host.lost_count) == (4, 1)
+
+
+def test_a_later_start_that_fails_leaves_no_point_looking_whole() -> None:
+    class Once(Script):
+        def sampler(self, start_number: int) -> Any:
+            if start_number == 2:
+                raise ServerError("out of memory")
+            return super().sampler(start_number)
+
+    data = run(Once(), order=dataclasses.replace(ORDER, starts=2))
+    assert all("out of memory" in p.failure.message for p in data.points.values())
 
 
 def test_a_server_that_dies_at_one_point_costs_that_point_alone() -> None:

@@ -251,13 +251,23 @@ def given(**changes: Any) -> options.Options:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"alternate": 3}, "give --against RECIPE or --against-commit REV too"),
-        ({"alternate": 1, "against": RECIPE}, "at least 2 starts a side"),
-        ({"alternate": 3, "against": RECIPE, "profile": True}, "--alternate 3"),
+        ({"starts": 0}, "at least one server start"),
+        ({"starts": 2, "server_url": "http://localhost:1"}, "--server-url names one that already runs"),
+        ({"starts": 3, "against": RECIPE, "profile": True}, "--starts 3"),
         ({"against": FULL, "profile": True}, "leaves no memory for a second server"),
     ],
 )
 def test_options_that_do_not_fit_are_told(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(options.OptionError, match=said):
         options.check(given(**changes))
-    options.check(given(alternate=3, against=RECIPE))
+    options.check(given(starts=3, against=RECIPE))
+    options.check(given(starts=3))
+
+
+def test_starts_are_a_sides_own_or_the_runs() -> None:
+    assert given(starts=3).own_starts == 3
+    assert given().own_starts == 1
+    assert given(starts=3, against=RECIPE).own_starts == 1
+    assert given(starts=3, against=RECIPE).rounds.most == 3
+    assert given(starts=1, against=FULL).rounds is None, "side by side where the user wants it"
+    assert given(starts=3).rounds is None

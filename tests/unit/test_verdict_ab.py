@@ -82,7 +82,7 @@ def test_the_verdict_names_the_starts_and_how_many_would_settle_it():
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "9 pairs of 3 starts of each side" in verdict.why
     assert "starts of each side would settle it" in verdict.why
-    assert "--alternate" in verdict.advice
+    assert "--starts" in verdict.advice
 
 
 @pytest.mark.parametrize("bad", [sample(exit_code=1), sample(completed=0), sample(float("nan")), sample(0.0)])

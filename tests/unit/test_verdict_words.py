@@ -95,4 +95,4 @@ def test_where_starts_differ_the_advice_is_one_that_can_be_followed():
     stated = Bounds(between_start=0.03)
     verdict = judge(samples(noise(10, seed=1)), baseline(noise(10), bounds=stated))
     assert "starts on each side" in verdict.why
-    assert verdict.advice.startswith("--against-commit abc123 --alternate 6: both sides in turns")
+    assert verdict.advice.startswith("--against-commit abc123 --starts 6: both sides in turns")
