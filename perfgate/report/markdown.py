@@ -60,7 +60,8 @@ def _context(result: RunResult) -> str:
 
 
 def _points(result: RunResult) -> str:
-    head = ("C", "asked", "completed", "tokens/s", "floor", "baseline", "change", "step ms", "verdict", "why")
+    speeds, steps = ("tokens/s", "floor", "baseline", "change"), ("step ms", "baseline", "change")
+    head = ("C", "asked", "completed", *speeds, *steps, "verdict", "why")
     rows = []
     for point in result.points:
         speed, step = words.metric(point, "throughput"), words.metric(point, "step_time")
@@ -74,11 +75,13 @@ def _points(result: RunResult) -> str:
                 words.number(speed.baseline if speed else None, "tok/s"),
                 words.number(speed.change if speed else None, "+%"),
                 words.interval(step) if step else words.ABSENT,
+                words.number(step.baseline if step else None, "ms"),
+                words.number(step.change if step else None, "+%"),
                 f"{words.GLYPHS[point.outcome]} {point.outcome}",
                 point.why,
             )
         )
-    return table(head, rows, right=8)
+    return table(head, rows, right=10)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]], right: int = 0) -> str:

@@ -107,7 +107,6 @@ def test_sides_that_take_turns_find_it_with_one_server_at_a_time(tmp_path: Path)
     assert kit.servers(found.report) == kit.servers(found.report / "against") == []
 
 
-@pytest.mark.workflow
 def test_a_slower_recipe_is_found_against_the_one_that_it_came_from(tmp_path: Path) -> None:
     old = kit.quick_recipe(tmp_path / "old")
     new = slower(tmp_path / "new", **PAIRS)

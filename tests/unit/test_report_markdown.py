@@ -20,11 +20,17 @@ def test_the_verdict_is_the_title():
 
 def test_each_point_has_one_row_with_its_verdict():
     rows = [line for line in markdown.render(RED).splitlines() if re.match(r"\| \d+ \|", line)]
-    assert [(row.split(" | ")[0].strip("| "), row.split(" | ")[8]) for row in rows] == [
+    assert [(row.split(" | ")[0].strip("| "), row.split(" | ")[10]) for row in rows] == [
         ("1", "✓ PASS"),
         ("16", "▼ REGRESSION"),
         ("64", "✗ MISSING"),
     ]
+
+
+def test_a_row_holds_the_step_time_too_against_its_baseline():
+    (row,) = [line for line in markdown.render(RED).splitlines() if line.startswith("| 16 |")]
+    (step,) = [m for p in RED.points if p.concurrency == 16 for m in p.metrics if m.name == "step_time"]
+    assert row.replace("&#43;", "+").split(" | ")[8:10] == [f"{step.baseline:.3f}", f"{step.change * 100:+.1f} %"]
 
 
 def test_a_run_without_points_says_so_and_names_what_did_not_run():

@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 import psutil
@@ -33,9 +34,12 @@ STATE = (
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    # Before -k leaves any out; and with paths given nobody knows what the whole tier is.
+    # Before -k leaves any out; and with paths given nobody knows what the whole tier is. Results of tests elsewhere do not
+    # come by here, so the tier lies in this folder.
     if config.args == config.getini("testpaths"):
         config.stash[TIER] = {item.nodeid for item in items if item.get_closest_marker("workflow")}
+        if strays := [name for name in config.stash[TIER] if not name.startswith("tests/workflow/")]:
+            raise pytest.UsageError(f"marked workflow outside of tests/workflow: {', '.join(strays)}")
 
 
 TIER = pytest.StashKey[set[str]]()
@@ -59,9 +63,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     lines = [
         "# The gate's workflow, run",
         "",
-        f"Run on {today} with `python -m pytest -m workflow` ({kind}): {len(tier)} of {len(tier)} passed. Each case runs the",
-        "workflow's own steps, or the guides' own commands, around a real SGLang server on its CPU engine; other work ran on",
-        "the machine at the same time, so the seconds say nothing but that it ends.",
+        f"Run on {today} with `python -m pytest -m workflow` ({kind}), commit {commit()}: {len(tier)} of {len(tier)} passed.",
+        "Each case runs the workflow's own steps, or the guides' own commands, around a real SGLang server on its CPU engine;",
+        "other work ran on the machine at the same time, so the seconds say nothing but that it ends.",
         "",
         "| case | seconds |",
         "|---|---:|",
@@ -71,6 +75,18 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         said = case.removeprefix("test_").replace("_", " ")
         lines.append(f"| [{said}](../{file}) | {rows[name]['seconds']} |")
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def commit() -> str:
+    """HEAD, and whether what was run differs from it."""
+    found = subprocess.run(
+        ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return found.stdout.strip() or "unknown"
 
 
 def passed(row: dict[str, str] | None) -> bool:
