@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tarfile
@@ -161,17 +160,35 @@ def test_a_second_campaign_into_the_same_folder_keeps_what_the_first_recorded(tm
         'mkdir -p "$kept/$recipe" && echo {} >"$kept/$recipe/1x-nvidia-h200.json" && echo {} >"$report/result.json"\n'
     )
     python.chmod(0o755)
-    env = os.environ | {"PYTHON": str(python)}
-    gpus, out = f"no-{os.getpid()}", tmp_path / "out"
-    try:
-        for name in ("v4mini-patched", "v4mini-stock"):
-            command = [REPOSITORY / "tools/gpu/campaign.sh", out, "100", gpus, name]
-            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
-            assert done.returncode == 0, done.stdout + done.stderr
-    finally:
-        shutil.rmtree(f"/tmp/gate-home-{gpus}", ignore_errors=True)
-    with tarfile.open(out / f"baselines-gpu{gpus}.tar") as kept:
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home")}
+    out = tmp_path / "out"
+    for name in ("v4mini-patched", "v4mini-stock"):
+        command = [REPOSITORY / "tools/gpu/campaign.sh", out, "100", "0", name]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stdout + done.stderr
+    with tarfile.open(out / "baselines-gpu0.tar") as kept:
         names = {Path(name).parent.name for name in kept.getnames() if name.endswith(".json")}
     assert names == {"v4mini-patched", "v4mini-stock"}
-    with tarfile.open(out / f"gpu{gpus}.tar") as results:
+    with tarfile.open(out / "gpu0.tar") as results:
         assert {"01-v4mini-patched/result.json", "01-v4mini-stock/result.json"} <= set(results.getnames())
+
+
+@pytest.mark.timeout(120)
+def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_path):
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "commit $PERFGATE_COMMIT, args $*"\n')
+    python.chmod(0o755)
+    script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
+    asked = [[script, "launch", folder, "900", "abc"], [script, "poll", folder, "60", back]]
+    done = [subprocess.run(one, env=env, capture_output=True, text=True, timeout=90, check=True) for one in asked]
+    assert "lists done: 2 of 2" in done[1].stdout
+    rows = set(re.findall(r"v4mini-[\w-]+(?=: exit 0)", done[1].stdout))
+    steps = {"v4mini-step1", "v4mini-step2", "v4mini-step3"}
+    both = {f"v4mini-{kind}{context}" for kind in ("stock", "patched", "fallback") for context in ("", "-1m")}
+    assert rows == steps | both | {"v4mini-missing-c64"}
+    assert {path.stem for path in (REPOSITORY / "recipes").glob("*.toml")} >= rows
+    with tarfile.open(back / "all.tgz") as kept:
+        assert any(name.endswith("kernelbench.txt") for name in kept.getnames())
+        said = kept.extractfile("./gpu0.tar").read()
+    assert said.count(b"commit abc, args -m pytest tests/perf") == 7

@@ -9,7 +9,7 @@
 # NUMBER-RECIPE with result.json, summary.md, report.html, what pytest said and the server's log, whatever became of it;
 # OUT/gpuGPUS.txt a line. A recipe named twice is a second start. GATE_ARGS are pytest's further arguments (default:
 # --samples 5 --record); baselines are kept in OUT/baselines-gpuGPUS.tar. Home, and with it the compile caches, is
-# /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
+# $HOMES-GPUS, by default /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
 set -u
 [ $# -ge 4 ] || { sed -n 2,12p "$0"; exit 2; }
 out=$1 seconds=$2 gpus=$3
@@ -17,7 +17,7 @@ shift 3
 here=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$out" && out=$(cd "$out" && pwd)
 tag=gpu${gpus//,/-}
-home=/tmp/gate-home-${gpus//,/-}
+home=${HOMES:-/tmp/gate-home}-${gpus//,/-}
 work=$(mktemp -d)
 # A later call with the same OUT goes on with what earlier ones recorded.
 [ -f "$out/baselines-$tag.tar" ] && tar -C "$work" -xf "$out/baselines-$tag.tar"

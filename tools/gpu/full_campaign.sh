@@ -7,8 +7,9 @@
 # The lists run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where a clock runs out, the last rows are lost
 # first: tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile caches, for the next launch's
-# homes (/tmp/gate-home-GPU): the first start without them compiles for minutes.
+# homes ($HOMES-GPU, by default /tmp/gate-home-GPU): the first start without them compiles for minutes.
 set -u
+export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
 [ $# -ge 3 ] || { sed -n 2,11p "$0"; exit 2; }
 verb=$1
@@ -36,7 +37,7 @@ list0)
 list1)
   cd "$tree" || exit 2
   (
-    export HOME=/tmp/gate-home-1 CUDA_VISIBLE_DEVICES=1
+    export HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1
     mkdir -p "$HOME"
     for part in 0 1 2 3 4 5 6; do
       timeout 240 "$python" tools/gpu/prewarm_mhc.py $part 7 >>"$out/prewarm.txt" 2>&1 &
@@ -53,12 +54,12 @@ poll)
   mkdir -p "$back"
   pack() { tar czf "$back/all.tmp" -C "$out" . 2>/dev/null; mv "$back/all.tmp" "$back/all.tgz"; }
   while [ $SECONDS -lt $end ] && ! { [ -e "$dir/done0" ] && [ -e "$dir/done1" ]; }; do
-    sleep 15
+    sleep "${EVERY:-15}"
     pack
   done
   for gpu in 0 1; do
     (
-      cd /tmp/gate-home-$gpu 2>/dev/null || exit
+      cd "$HOMES-$gpu" 2>/dev/null || exit
       found=()
       for cache in .cache/tvm-ffi .cache/deep_gemm .tilelang .triton; do [ -d $cache ] && found+=("$cache"); done
       [ ${#found[@]} -eq 0 ] || tar -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz" "${found[@]}"
