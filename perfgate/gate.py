@@ -6,7 +6,7 @@ import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfgate import checks, history, past_runs, physics, preflight
+from perfgate import checks, history, past_runs, physics, preflight, start_spread
 from perfgate.baseline import BaselineFile
 from perfgate.campaign import CampaignData
 from perfgate.point_results import point_result
@@ -103,7 +103,13 @@ def assemble(
         checks=made,
         notes=[
             redact_text(note)
-            for note in (*data.notes, *notes, *graphs_grew(yardstick.file, facts), *past_runs.findings(past))
+            for note in (
+                *data.notes,
+                *notes,
+                *start_spread.notes(points),
+                *graphs_grew(yardstick.file, facts),
+                *past_runs.findings(past),
+            )
         ],
         extra={
             **extras(points, data, yardstick, facts),
