@@ -21,39 +21,7 @@ def result(
     yardstick: Yardstick,
     facts: checks.ServerFacts | None,
     *,
-    started_at: float,
-    seconds: float,
-    left_out: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    command: Sequence[str] = (),
-    commit: str | None = None,
-    extra: Mapping[str, Any] | None = None,
-    checked: Sequence[CheckResult] = (),
-) -> RunResult:
-    """The whole run. A failing check fails the run as a failing point does."""
-    points = [point_result(p, yardstick, data.samples()) for p in data.points.values()]
-    return assemble(
-        points,
-        data,
-        yardstick,
-        facts,
-        started_at=started_at,
-        seconds=seconds,
-        left_out=left_out,
-        notes=notes,
-        command=command,
-        commit=commit,
-        extra=extra,
-        checked=checked,
-    )
-
-
-def assemble(
-    points: Sequence[PointResult],
-    data: CampaignData,
-    yardstick: Yardstick,
-    facts: checks.ServerFacts | None,
-    *,
+    points: Sequence[PointResult] | None = None,
     started_at: float,
     seconds: float,
     left_out: Sequence[str] = (),
@@ -64,9 +32,11 @@ def assemble(
     judged_by: str | None = None,
     checked: Sequence[CheckResult] = (),
 ) -> RunResult:
-    """The run from its judged points. ``judged_by`` overrides the yardstick's word (A/B); ``checked`` are checks that
-    the run made of its servers itself."""
+    """The whole run. A failing check fails it as a failing point does; ``checked`` are those that the run made of its servers
+    itself. The yardstick judges the points, unless they come judged (A/B, with its word for it in ``judged_by``)."""
     recipe = yardstick.recipe
+    if points is None:
+        points = [point_result(p, yardstick, data.samples()) for p in data.points.values()]
     if facts is not None:
         predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
         points = [never_asked(p, q) for p, q in zip(points, predicted, strict=True)]

@@ -77,11 +77,11 @@ class Compare(Run):
         told = step_change(verdicts)
         data.new.server_seconds += data.old.server_seconds
         data.new.client_seconds += data.old.client_seconds + self.context.seconds
-        return gate.assemble(
-            points,
+        return gate.result(
             data.new,
             self.yardstick(),
             facts,
+            points=points,
             started_at=self.started_at,
             seconds=self.seconds,
             left_out=options.left_out,

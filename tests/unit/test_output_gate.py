@@ -220,7 +220,7 @@ def test_a_failing_row_makes_a_passing_run_fail(monkeypatch):
     monkeypatch.setattr(gate, "run_verdict", lambda points, paired: (Outcome.PASS, "all pass"))
     data = SimpleNamespace(points={}, server_seconds=0.0, client_seconds=0.0, notes=[])
     yardstick = Yardstick(recipe(), None, {}, False, 2, 2, 1)
-    done = gate.assemble([], data, yardstick, None, started_at=0.0, seconds=1.0, checked=[failing()])
+    done = gate.result(data, yardstick, None, points=[], started_at=0.0, seconds=1.0, checked=[failing()])
     assert done.outcome is Outcome.INVALID
     assert "but check answers: differ" in done.why
     assert done.checks == [failing()]

@@ -150,12 +150,12 @@ def test_a_run_result_carries_its_history_and_what_it_shows():
     from perfgate import campaign
 
     data = campaign.new(CPU_TINY, campaign.Order((16,), 3, 6, 0))
-    done = gate.assemble([point(throughput=969)], data, rule, None, started_at=1796000000.0, seconds=1.0)
+    done = gate.result(data, rule, None, points=[point(throughput=969)], started_at=1796000000.0, seconds=1.0)
     assert [r["median"] for r in done.extra["history"]["16"]][-1] == 969
     assert len(done.extra["history"]["16"]) == 31
     assert any("C=16: throughput" in note for note in done.notes)
-    beside = gate.assemble(
-        [point(throughput=969)], data, rule, None, started_at=1796000000.0, seconds=1.0, judged_by="ab"
+    beside = gate.result(
+        data, rule, None, points=[point(throughput=969)], started_at=1796000000.0, seconds=1.0, judged_by="ab"
     )
     assert len(beside.extra["history"]["16"]) == 30
 
