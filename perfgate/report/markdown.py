@@ -60,7 +60,7 @@ def _context(result: RunResult) -> str:
 
 
 def _points(result: RunResult) -> str:
-    speeds, steps = ("tokens/s", "floor", "baseline", "change"), ("step ms", "baseline", "change")
+    speeds, steps = ("tokens/s", "floor", "baseline", "change"), ("step ms", "its baseline", "its change")
     head = ("C", "asked", "completed", *speeds, *steps, "verdict", "why")
     rows = []
     for point in result.points:
