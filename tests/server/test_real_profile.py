@@ -18,8 +18,6 @@ from server import kit
 pytestmark = [pytest.mark.server, pytest.mark.xdist_group("real-server")]
 
 PATIENT = {
-    "start_seconds = 180": "start_seconds = 600",
-    "max_startup_seconds = 120": "max_startup_seconds = 600",  # how long a start takes is another test's matter
     "noise = { throughput = 50, step_ms = 3 }": "noise = { throughput = 1, step_ms = 0.1 }",
 }
 
