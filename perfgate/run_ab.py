@@ -113,10 +113,10 @@ class Compare(Run):
             if not self.context.done:
                 self.context.measure(self.host.live)
             self._answers.hold(self.host)
-            self.prove_replay(self.host)
+            self.host.prove_replay()  # Ctrl-C in it ends the turns: those to come would be proved by nothing
         else:
             self._answers.ask(self._old_host)
-            self.prove_replay(self._old_host)
+            self._old_host.prove_replay()
 
     def _against(self) -> dict[str, object]:
         commit = self.options.against_commit

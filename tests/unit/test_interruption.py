@@ -13,6 +13,7 @@ import pytest
 from perfgate import proof, recipe, replay
 from perfgate.closing import StartRecord
 from perfgate.host import LocalHost
+from perfgate.run_ab import Compare
 from perfgate.runs import Run
 from perfgate.workload.client import Client
 
@@ -76,3 +77,20 @@ def test_a_trace_that_shows_the_patches_leaves_nothing_unproved(
     one = host(tmp_path)
     one.prove_replay()
     assert one.starts[0].replayed == []
+
+
+def test_ctrl_c_in_the_proof_of_one_turn_ends_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept for later, it would be forgotten for hours: the next starts would be measured, and none of them proved."""
+
+    def interrupt(*unused: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(replay, "prove", interrupt)
+    run = Compare.__new__(Compare)
+    run.interrupted = None
+    run.host, run._old_host = host(tmp_path), host(tmp_path)
+    run.context = SimpleNamespace(done=True)  # type: ignore[assignment]
+    run._answers = SimpleNamespace(ask=lambda host: None, hold=lambda host: None)  # type: ignore[assignment]
+    for side in (run.host, run._old_host):
+        with pytest.raises(KeyboardInterrupt):
+            run._visit(SimpleNamespace(host=side))  # type: ignore[arg-type]
