@@ -119,6 +119,7 @@ def _pair(old: Arm, new: Arm, concurrency: int, data: AbData, dice: random.Rando
         taken[arm.label] = got = take(arm, concurrency, seed, show)
         if got.failure is not None and got.failure.server_lost:
             fail(arm, data.new, concurrency, got)
+            arm.host.lost()
             return False
     first, second = taken[old.label], taken[new.label]
     if first.counts and second.counts and first.sample is not None and second.sample is not None:

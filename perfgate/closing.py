@@ -10,6 +10,8 @@ from perfgate import serverlog, validity
 from perfgate.campaign import CampaignData
 from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
+from perfgate.redact import redact_text
+from perfgate.result import CheckResult, Outcome
 from perfgate.server.logfile import LogFile
 from perfgate.validity import Problem, Span
 from perfgate.workload import Sample
@@ -27,6 +29,8 @@ class StartRecord:
     windows: list[Window] = field(default_factory=list)
     replayed: list[Problem] = field(default_factory=list)
     """What a trace of its graphs' replay did not show."""
+    ended: str = ""
+    """How the server ended after its last sample, where that was not this run's doing."""
 
 
 def close(recipe: Recipe, data: CampaignData, starts: Sequence[StartRecord]) -> None:
@@ -46,6 +50,26 @@ def close_pairs(data: CampaignData, pairs: Mapping[int, Sequence[tuple[Sample, S
     for concurrency, taken in pairs.items():
         found = validity.compare_arms([old for old, _ in taken], [new for _, new in taken])
         _sort(data, [replace(p, message=f"C={concurrency}: {p.message}") for p in found], [concurrency])
+
+
+def deaths(starts: Sequence[StartRecord], side: str = "") -> list[CheckResult]:
+    """A row for each start whose server did not live to its end: no point shows what came after the last sample."""
+    return [
+        CheckResult(
+            name=f"{side}server start {start.number}",
+            outcome=Outcome.MISSING,
+            why=start.ended,
+            evidence=[redact_text(line) for line in _last_lines(start.log)],
+            advice="look at the end of its log: what ends an idle server is a fault, whatever the samples before it say",
+        )
+        for start in starts
+        if start.ended
+    ]
+
+
+def _last_lines(log: Path | None) -> list[str]:
+    text = LogFile(log).tail(65536) if log is not None else ""
+    return [line for line in text.splitlines() if line.strip()][-4:]
 
 
 def measured(data: CampaignData, start: int) -> list[Window]:

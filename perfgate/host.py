@@ -89,18 +89,27 @@ class LocalHost:
         self.lost()
 
     def prove_replay(self) -> None:
-        """Trace a few replayed steps of a live server with patches and graphs, when everything on it is measured."""
-        if self.server is None or not self.starts or not self.server.owned or not self.server.alive():
+        """Trace a few replayed steps of a live server with patches and graphs, when everything on it is measured. One that
+        is there no more, and was not lost in a sample, which would have told it, is put on record."""
+        if self._lost or self.server is None or not self.starts or not self.server.owned:
             return
         record = self.starts[-1]
-        if record.proof is None or not record.proof.required or not record.proof.sizes:
+        asked = record.proof if record.proof is not None and record.proof.required and record.proof.sizes else None
+        if not self.server.alive():
+            record.ended = "the server ended by itself after its last sample"
+            if (code := self.server.exit_code()) is not None:
+                record.ended += f" (exit code {code})"
+            if asked is not None:
+                record.replayed = [asked.unproved(f"{record.ended}, before a trace showed what graph replay runs")]
+            return
+        if asked is None:
             return
         self._show("proving by a trace that graph replay runs the patches")
         began = time.time()
         folder = self._options.report / "traces" / f"start{record.number}"
         # Stands until there is a better answer: an interruption must not leave a proof that was never made.
-        record.replayed = [record.proof.unproved("interrupted before a trace showed what graph replay runs")]
-        record.replayed = replay.prove(self.server, record.proof, folder)
+        record.replayed = [asked.unproved("interrupted before a trace showed what graph replay runs")]
+        record.replayed = replay.prove(self.server, asked, folder)
         record.windows.append((began, time.time()))
 
     def facts(self) -> ServerFacts | None:

@@ -94,7 +94,13 @@ class Compare(Run):
             commit=self.commit,
             extra={"against": self._against(), **self.profiles.as_extra(), **self.context.as_extra()},
             judged_by="ab",
-            checked=[*self._answers.checks(), *self.context.checks()],
+            checked=[
+                *self._answers.checks(),
+                *self.context.checks(),
+                *closing.deaths(self._old_host.starts, "old "),
+                *closing.deaths(self.host.starts, "new "),
+                *self.whole(),
+            ],
         )
 
     def _measure(self, old: ab.Arm, new: ab.Arm, data: ab.AbData) -> None:

@@ -49,7 +49,7 @@ class Single(Run):
             command=options.command,
             commit=self.commit,
             extra={**self.profiles.as_extra(), **self.context.as_extra()},
-            checked=self.context.checks(),
+            checked=[*self.context.checks(), *closing.deaths(self.host.starts), *self.whole()],
         )
         return done if options.record or self.interrupted is not None else self._remember(done, yardstick)
 

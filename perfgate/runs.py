@@ -22,6 +22,8 @@ from perfgate.environments import Environments
 from perfgate.gpu_guard import GpuGuard
 from perfgate.host import LocalHost, start_log
 from perfgate.options import Options
+from perfgate.redact import redact_text
+from perfgate.result import CheckResult, Outcome
 from perfgate.sampler import Show
 from perfgate.server import ServerError
 from perfgate.server.command import environment
@@ -70,6 +72,8 @@ class Run:
             options.concurrencies, options.samples, options.max_samples, options.seed, options.own_starts
         )
         self.interrupted: BaseException | None = None
+        self.stopped: str | None = None
+        """What else ended the measuring early."""
         self.shared, self.host = means.host(options, means.folder, None if sides is None else sides.new)
         self._yardstick: Yardstick | None = None
         self.history_notes: list[str] = []
@@ -127,6 +131,7 @@ class Run:
             why = "the run was interrupted before this point was done"
             data.close("UNKNOWN", why, "run it again", self.order.all.samples)
         except (ClientError, ServerError) as error:
+            self.stopped = str(error)
             data.close("CLIENT_FAILED", str(error), "mend what the message names and run again", self.order.all.samples)
 
     def prove_replay(self, *hosts: LocalHost) -> None:
@@ -139,6 +144,13 @@ class Run:
                 host.prove_replay()
         except KeyboardInterrupt as stop:
             self.interrupted = stop
+
+    def whole(self) -> list[CheckResult]:
+        """A row where the run did not come to its end: that may be after the last sample, and then no point shows it."""
+        why = "interrupted before its end" if self.interrupted is not None else self.stopped
+        if why is None:
+            return []
+        return [CheckResult(name="the whole run", outcome=Outcome.MISSING, why=redact_text(why), advice="run it again")]
 
     def release(self, shared: SharedServer) -> None:
         if self.options.server_url is None:

@@ -10,11 +10,13 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from perfgate import proof, recipe, replay
+from perfgate import campaign, closing, proof, recipe, replay
 from perfgate.closing import StartRecord
 from perfgate.host import LocalHost
+from perfgate.result import Outcome
 from perfgate.run_ab import Compare
 from perfgate.runs import Run
+from perfgate.server import ServerError
 from perfgate.workload.client import Client
 
 PATCHED = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched.toml")
@@ -48,6 +50,7 @@ def host(tmp_path: Path) -> LocalHost:
     """A host whose server is up, with the patches of one start still to be shown by a trace."""
     made = LocalHost.__new__(LocalHost)
     made._options, made._show = SimpleNamespace(report=tmp_path), lambda line: None  # type: ignore[assignment]
+    made._lost = False
     made.server = SimpleNamespace(owned=True, alive=lambda: True)  # type: ignore[assignment]
     asked = proof.PatchProof(proof.asked(PATCHED), True, tmp_path / "counts", (1, 16, 64), {}, 1)
     made.starts = [StartRecord(1, None, asked)]
@@ -94,3 +97,43 @@ def test_ctrl_c_in_the_proof_of_one_turn_ends_the_turns(tmp_path: Path, monkeypa
     for side in (run.host, run._old_host):
         with pytest.raises(KeyboardInterrupt):
             run._visit(SimpleNamespace(host=side))  # type: ignore[arg-type]
+
+
+def test_a_server_that_is_gone_before_its_trace_is_unproved_and_has_a_row_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = host(tmp_path)
+    one.server = SimpleNamespace(owned=True, alive=lambda: False, exit_code=lambda: -11)  # type: ignore[assignment]
+    one.starts[0].log = tmp_path / "server.log"
+    one.starts[0].log.write_text("Segmentation fault\n")
+    one.prove_replay()
+    (problem,) = one.starts[0].replayed
+    assert problem.invalid
+    (row,) = closing.deaths(one.starts, "new ")
+    assert (row.name, row.outcome, row.evidence) == ("new server start 1", Outcome.MISSING, ["Segmentation fault"])
+    assert "exit code -11" in row.why
+
+
+def test_a_server_that_was_lost_in_a_sample_is_not_told_a_second_time(tmp_path: Path) -> None:
+    one = host(tmp_path)
+    one.server = SimpleNamespace(owned=True, alive=lambda: False, exit_code=lambda: -11)  # type: ignore[assignment]
+    one._lost = True
+    one.prove_replay()
+    assert closing.deaths(one.starts) == []
+    assert one.starts[0].replayed == []
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt(), ServerError("no more disk")])
+def test_a_run_cut_short_after_its_last_sample_has_a_row_that_fails_it(stop: BaseException) -> None:
+    def measure() -> None:
+        raise stop
+
+    run = Run.__new__(Run)
+    run.interrupted = run.stopped = None
+    run.gpus = SimpleNamespace(needed=True)  # type: ignore[assignment]
+    run.order = campaign.Order((1,), 1, 1, 0)
+    assert run.whole() == []
+    run.guarded(campaign.CampaignData({}), measure)
+    (row,) = run.whole()
+    assert row.outcome is Outcome.MISSING
+    assert row.why == ("interrupted before its end" if run.interrupted else "no more disk")
