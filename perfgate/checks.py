@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfgate import environment, physics, preflight
@@ -19,6 +20,32 @@ class ServerFacts:
     owned: bool = True
     environ: Mapping[str, str] | None = None
     capacity: preflight.ServerFacts = field(default_factory=preflight.ServerFacts)
+
+
+def weakest(starts: Sequence[ServerFacts]) -> ServerFacts | None:
+    """What holds of every server start of a run: the longest start, the smallest pool, the fewest graphs. None without one.
+
+    A value that some starts do not say is taken from those that do; graphs that a start did not capture are none.
+    """
+    if not starts:
+        return None
+    said = [facts.capacity for facts in starts]
+    fewest = min(said, key=lambda c: max(c.graph_batch_sizes or (0,)))
+    capacity = dataclasses.replace(
+        fewest,
+        max_total_tokens=_known(min, [c.max_total_tokens for c in said]),
+        max_running_requests=_known(min, [c.max_running_requests for c in said]),
+        context_len=_known(min, [c.context_len for c in said]),
+        free_bytes=_known(min, [c.free_bytes for c in said]),
+        graph_bytes=_known(max, [c.graph_bytes for c in said]),
+    )
+    slowest = max((f.start_seconds for f in starts if f.start_seconds is not None), default=None)
+    return dataclasses.replace(starts[-1], start_seconds=slowest, capacity=capacity)
+
+
+def _known(pick: Callable[[list[int]], int], values: Sequence[int | None]) -> int | None:
+    known = [v for v in values if v is not None]
+    return pick(known) if known else None
 
 
 def all_checks(recipe: Recipe, facts: ServerFacts | None, points: Sequence[PointResult]) -> list[CheckResult]:

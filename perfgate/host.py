@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfgate import capacity, environments, models, paths, ready, replay
+from perfgate import capacity, checks, environments, models, paths, ready, replay
 from perfgate.checks import ServerFacts
 from perfgate.closing import StartRecord
 from perfgate.gpu import GpuError
@@ -45,6 +45,7 @@ class LocalHost:
         self.live: Sampler | None = None
         self.starts: list[StartRecord] = []
         self.notes: list[str] = []
+        self._facts: list[ServerFacts] = []
         gpus.servers.append(lambda: set() if self.server is None else self.server.pids())
 
     def sampler(self, start_number: int) -> Sampler:
@@ -60,6 +61,7 @@ class LocalHost:
         record.log = self.server.log
         record.proof = self._proof(self.server)
         self.starts.append(record)
+        self._facts.append(server_facts(self.server, self._recipe))
         folder = self._options.report / "samples"
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer = self._options.tokenizer or self.server.model or model_folder(self._recipe)
@@ -113,7 +115,8 @@ class LocalHost:
         record.windows.append((began, time.time()))
 
     def facts(self) -> ServerFacts | None:
-        return None if self.server is None else server_facts(self.server, self._recipe)
+        """Those that hold of every start."""
+        return checks.weakest(self._facts)
 
     def _start(self, number: int, record: StartRecord) -> Callable[[], Server]:
         def begin() -> Server:
