@@ -187,7 +187,7 @@ def _start(
                 data.warmup_seconds += time.monotonic() - began
                 host.lost()
                 return _start(recipe, host, data, order, dice, show)
-        elif data.starts == 1:
+        elif not point.attempts:  # all samples of a point have one length, whichever start was the first to live
             point.plan = length_to(point.plan, taken, recipe.workload.min_seconds)
     data.warmup_seconds += time.monotonic() - began
     return sampler

@@ -98,7 +98,8 @@ def _next(sides: list[ab.Arm], number: int, dice: random.Random) -> list[ab.Arm]
 
 def _close(todo: Sequence[int], data: ab.AbData, order: Order) -> None:
     """A side is lost: the others that had still to be measured have the same reason."""
-    failed = next((p.failure for c in todo if (p := data.new.points[c]).failure is not None), None)
+    failures = [f for c in todo if (f := data.new.points[c].failure) is not None]
+    failed = next((f for f in failures if f.server_lost), None)
     if failed is not None:  # else the start was refused, which condemned every point
         data.close(failed.cause, f"not run: {failed.message}", failed.advice, order.samples)
 

@@ -198,3 +198,21 @@ def test_interruption_keeps_what_is_measured_and_names_what_is_not() -> None:
     data.close("UNKNOWN", "interrupted", "again", samples=3)
     assert data.points[1].failure is None
     assert data.points[16].failure is not None
+
+
+def test_a_death_in_the_first_warm_up_leaves_the_other_points_samples_as_long_as_they_have_to_be() -> None:
+    def answer(start: int, plan: Plan, n: int) -> Taken:
+        if start == 1 and plan.concurrency == 1:
+            return Taken(plan, None, failure=DEATH)
+        return good(plan, 0.25 if n == 0 else 5.0)
+
+    plain, after = Script(lambda start, plan, n: good(plan, 0.25 if n == 0 else 5.0)), Script(answer)
+    wanted, found = run(plain), run(after)
+    assert found.points[1].failure is not None
+    assert [found.points[c].plan for c in (16, 64)] == [wanted.points[c].plan for c in (16, 64)]
+
+
+def test_a_later_start_keeps_the_length_of_the_first() -> None:
+    order = dataclasses.replace(ORDER, starts=2)
+    data = run(Script(lambda start, plan, n: good(plan, 0.25 / start if n == 0 else 5.0)), order=order)
+    assert {c: len({t.plan for t in p.attempts}) for c, p in data.points.items()} == {1: 1, 16: 1, 64: 1}

@@ -271,3 +271,14 @@ def test_starts_are_a_sides_own_or_the_runs() -> None:
     assert given(starts=3, against=RECIPE).rounds.most == 3
     assert given(starts=1, against=FULL).rounds is None, "side by side where the user wants it"
     assert given(starts=3).rounds is None
+
+
+def test_the_points_that_a_death_left_unmeasured_name_the_death_and_no_other_points_trouble() -> None:
+    three = dataclasses.replace(ORDER, concurrencies=(1, 16, 64))
+    data = ab.AbData(old=campaign.new(RECIPE, three), new=campaign.new(RECIPE, three))
+    data.new.points[1].failure = dataclasses.replace(DEATH, cause="CLIENT_FAILED", server_lost=False)
+    data.new.points[16].failure = DEATH
+    turns._close((1, 16, 64), data, three)
+    left = data.new.points[64].failure
+    assert left is not None
+    assert (left.cause, left.message) == ("GPU_OOM", "not run: the server died")
