@@ -156,3 +156,21 @@ def test_a_side_whose_patches_are_not_proved_condemns_every_point_and_is_named(s
     assert log == []
     for point in data.new.points.values():
         assert [p.message for p in point.condemned] == [f"the {side} side: stood still"]
+
+
+@pytest.mark.parametrize("side", ["old", "new"])
+def test_a_server_that_is_lost_in_a_pair_is_put_away_and_the_other_is_kept(side: str) -> None:
+    gone: list[str] = []
+
+    class Counted(Side):
+        def lost(self) -> None:
+            gone.append(self.label)
+
+    data = ab.AbData(old=campaign.new(RECIPE, ORDER), new=campaign.new(RECIPE, ORDER))
+    answers: dict[str, Any] = {"old": good, "new": good, side: lambda plan: Taken(plan, None, failure=DEATH)}
+    old, new = (
+        ab.Arm(label, RECIPE, Counted(label, [], answers[label]), arm)
+        for label, arm in (("old", data.old), ("new", data.new))
+    )
+    ab.run(old, new, ORDER, lambda c, pairs: True, lambda line: None, data)
+    assert gone == [side]
