@@ -26,7 +26,7 @@ GLYPHS: Mapping[Outcome, str] = {
 JUDGED_BY: Mapping[str, str] = {
     "baseline": "judged against the stored baseline",
     "smoke": "judged by the recipe's smoke floor alone: no baseline of this machine",
-    "ab": "judged by A/B: two servers, samples alternating",
+    "ab": "judged by A/B: samples of two servers in pairs",
     "recording": "recording a baseline",
     "nothing": "judged by nothing",
 }
