@@ -119,7 +119,6 @@ def _pair(old: Arm, new: Arm, concurrency: int, data: AbData, dice: random.Rando
         taken[arm.label] = got = take(arm, concurrency, seed, show)
         if got.failure is not None and got.failure.server_lost:
             fail(arm, data.new, concurrency, got)
-            arm.host.lost()
             return False
     first, second = taken[old.label], taken[new.label]
     if first.counts and second.counts and first.sample is not None and second.sample is not None:
@@ -141,8 +140,11 @@ def take(arm: Arm, concurrency: int, seed: int, show: Show) -> Taken:
 
 
 def fail(arm: Arm, new: CampaignData, concurrency: int, taken: Taken) -> None:
-    """Make the point missing by what a sample failed of, if it did, unless it is already. ``new``: the new side's data."""
+    """Make the point missing by what a sample failed of, if it did, unless it is already, and put away a server that is lost.
+    ``new``: the new side's data."""
     point = new.points[concurrency]
+    if taken.failure is not None and taken.failure.server_lost:
+        arm.host.lost()
     if point.failure is None and taken.failure is not None:
         point.failure = dataclasses.replace(taken.failure, message=arm.says(taken.failure.message))
 

@@ -174,3 +174,7 @@ def test_a_server_that_is_lost_in_a_pair_is_put_away_and_the_other_is_kept(side:
     )
     ab.run(old, new, ORDER, lambda c, pairs: True, lambda line: None, data)
     assert gone == [side]
+    ab.fail(
+        old, data.new, 1, Taken(data.new.points[1].plan, None, failure=dataclasses.replace(DEATH, server_lost=False))
+    )
+    assert gone == [side], "a client that failed costs no server"
