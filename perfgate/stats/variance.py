@@ -102,14 +102,15 @@ def seen_spread(sides: Sequence[Side], stated: float, elsewhere: Observed = NOTH
     """Between-start spread where starts alternate and it is most of the noise: what is seen, and no less than ``stated``.
 
     A stated figure that is too small would be a false alarm here, so it counts for no degrees of freedom. The run's other
-    points lend at most as many as there are here, and may raise the figure but not lower it: given more weight they cried
-    wolf where launches move this point ten times as far as them (simulated: docs/evaluation.md).
+    points lend fewer than there are here, and may raise the figure but not lower it: given more weight they cried wolf
+    where launches move this point ten times as far as them, and where they move all points alike, so that the others only
+    repeat what is seen here (simulated: docs/evaluation.md).
     """
     own = between_starts(sides)
     starts = sum(len(set(side[1])) for side in sides)
     if own.df == 0:
         return Spread(stated, math.inf, starts)
-    borrowed = min(elsewhere.df, own.df)
+    borrowed = min(elsewhere.df, own.df - 1)
     df = own.df + borrowed
     variance = max(own.variance, (own.df * own.variance + borrowed * elsewhere.variance) / df)
     return Spread(max(stated, math.sqrt(variance)), df, starts)

@@ -153,6 +153,7 @@ def taking_turns() -> Iterator[Cell]:
         for drop in (0.03, 0.05, 0.10):
             yield cell("", between, drop)
     yield cell(", of which C=16 gets tenfold", 0.0035, uneven=10.0)
+    yield cell(", moving both of two points alike, 3 starts", 0.03, shared=True, starts=(3, 3), points=(1, 16))
 
 
 def counted(cells: Sequence[Cell], seeds: np.random.SeedSequence, workers: int) -> list[tuple[Cell, Count]]:

@@ -28,31 +28,41 @@ def in_turns(
     shared: bool = False,
     uneven: float = 1.0,
     whole: bool = True,
+    starts: tuple[int, int] = (LEAST, MOST),
+    points: Sequence[int] = THREE,
     seed: int | np.random.SeedSequence = 5,
 ) -> Count:
-    """Runs of three points, of which one lost ``drop`` on the new side, while the machine drifts by up to ``drift``.
+    """Runs of three ``points``, or others, of which one lost ``drop`` on the new side, while the machine drifts by up to ``drift``.
 
     ``between``: relative deviation of one start's effect, ``shared`` by all points or each point's own; the looked-at
     point's is ``uneven`` times as large. The recipe states 0.1 %. ``whole``: count the run's outcome, not that point's.
+    ``starts``: fewest and most of each side.
     """
 
     def once(rng: np.random.Generator) -> tuple[Outcome, float]:
-        verdicts, rounds = one_run(rng, drop, between, drift, shared, uneven)
+        verdicts, rounds = one_run(rng, drop, between, drift, shared, uneven, starts, points)
         return outcome_of(verdicts) if whole else verdicts[LOOKED_AT].outcome, float(rounds)
 
     return count(tries, seed, once)
 
 
 def one_run(
-    rng: np.random.Generator, drop: float, between: float, drift: float, shared: bool, uneven: float
+    rng: np.random.Generator,
+    drop: float,
+    between: float,
+    drift: float,
+    shared: bool,
+    uneven: float,
+    starts: tuple[int, int],
+    points: Sequence[int],
 ) -> tuple[dict[int, Verdict], int]:
     """The verdicts of a run that stops where they are clear, and its rounds."""
-    slope, most = drift * rng.uniform(-1, 1), MOST * EACH
-    pairs: Pairs = {c: [] for c in THREE}
+    slope, (fewest, most) = drift * rng.uniform(-1, 1), starts
+    pairs: Pairs = {c: [] for c in points}
     verdicts: dict[int, Verdict] = {}
     order = [1, 0]
-    for number in range(1, MOST + 1):
-        todo = [c for c in THREE if c not in verdicts or verdicts[c].outcome is Outcome.INCONCLUSIVE]
+    for number in range(1, most + 1):
+        todo = [c for c in points if c not in verdicts or verdicts[c].outcome is Outcome.INCONCLUSIVE]
         if not todo:
             return verdicts, number - 1
         common = rng.standard_normal(2)
@@ -62,22 +72,22 @@ def one_run(
             slower = (0.0, drop if concurrency == LOOKED_AT else 0.0)
             sides: list[list[Sample]] = [[], []]
             for place, side in enumerate(order):
-                course = 1 + slope * (2 * (number - 1) + place) / (2 * MOST)
+                course = 1 + slope * (2 * (number - 1) + place) / (2 * most)
                 level = STEP_MS[concurrency] * course * (1 + scale * float(effect[side])) / (1 - slower[side])
                 sides[side] = _samples(rng, concurrency, level, number)
             pairs[concurrency] += zip(*sides, strict=True)
-        if number >= LEAST:
+        if number >= fewest:
             for concurrency in todo:
                 verdicts[concurrency] = judge_ab(
                     pairs[concurrency],
                     bounds=Bounds(between_start=0.001),
-                    min_samples=most - (MOST - LEAST),
-                    max_samples=most,
-                    comparisons=2 * len(THREE),
+                    min_samples=most * EACH - (most - fewest),
+                    max_samples=most * EACH,
+                    comparisons=2 * len(points),
                     elsewhere=rounds_elsewhere([p for c, p in pairs.items() if c != concurrency]),
                 )
         order = order[::-1] if number % 2 == 1 else rng.permutation(2).tolist()
-    return verdicts, MOST
+    return verdicts, most
 
 
 def _samples(rng: np.random.Generator, concurrency: int, level: float, start: int) -> list[Sample]:
