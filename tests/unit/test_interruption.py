@@ -6,15 +6,17 @@ import os
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 
-from perfgate import campaign, closing, proof, recipe, replay
+from perfgate import ab, campaign, closing, gate, proof, recipe, replay
 from perfgate.closing import StartRecord
 from perfgate.host import LocalHost
 from perfgate.result import Outcome
 from perfgate.run_ab import Compare
+from perfgate.run_single import Single
 from perfgate.runs import Run
 from perfgate.server import ServerError
 from perfgate.workload.client import Client
@@ -137,3 +139,48 @@ def test_a_run_cut_short_after_its_last_sample_has_a_row_that_fails_it(stop: Bas
     (row,) = run.whole()
     assert row.outcome is Outcome.MISSING
     assert row.why == ("interrupted before its end" if run.interrupted else "no more disk")
+
+
+@pytest.mark.parametrize("kind", [Single, Compare])
+def test_both_kinds_of_run_hand_those_rows_to_the_result(kind: type[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    handed: dict[str, Any] = {}
+    monkeypatch.setattr(gate, "result", lambda *unused, **named: handed.update(named))
+    order = campaign.Order((1,), 1, 1, 0)
+
+    def side() -> Any:
+        gone = [StartRecord(1, None), StartRecord(2, None, ended="gone")]
+        return SimpleNamespace(starts=gone, notes=[], facts=lambda: None, prove_replay=lambda: None)
+
+    def measure(*unused: object) -> None:
+        raise KeyboardInterrupt
+
+    made: Any = kind.__new__(kind)
+    nothing = SimpleNamespace(checks=list, as_extra=dict, notes=list, seconds=0.0)
+    empty = campaign.CampaignData({})
+    made.__dict__.update(
+        options=SimpleNamespace(
+            recipe=PATCHED, record=True, server_url=None, left_out=[], command=(), against_commit=None
+        ),
+        data=empty if kind is Single else ab.AbData(empty, empty),
+        against=PATCHED,
+        host=side(),
+        _old_host=side(),
+        shared=SimpleNamespace(release=list),
+        _old_shared=SimpleNamespace(release=list),
+        gpus=SimpleNamespace(needed=True),
+        order=order,
+        context=nothing,
+        profiles=nothing,
+        _answers=nothing,
+        _sides=[],
+        rounds=None,
+        yardstick=lambda: SimpleNamespace(judged_by="baseline"),
+        _measure=measure,
+        interrupted=None,
+        stopped=None,
+        started_at=0.0,
+        began=0.0,
+    )
+    made.run()
+    sides = [""] if kind is Single else ["old ", "new "]
+    assert [row.name for row in handed["checked"]] == [*(f"{s}server start 2" for s in sides), "the whole run"]
