@@ -143,6 +143,7 @@ class Client:
         except BaseException:
             # Ctrl-C: a server asked to end answers what is in flight first, and this run would go on asking it.
             self.kill_child()
+            self._child = None  # its number is free from now on, and not to be killed again
             raise
         self._child = None
         return ClientRun(
