@@ -41,7 +41,9 @@ def test_the_client_of_an_interrupted_sample_asks_the_server_nothing_more(tmp_pa
     with Client(tmp_path / "preload.log", {"PYTHONPATH": path}) as client:
         with pytest.raises(KeyboardInterrupt):
             client.run([], tmp_path / "out.jsonl", tmp_path / "client.txt", 300, tick)
-        assert client.pids() == {client._process.pid}, "its number may be another process's when the run closes the client"
+        assert client.pids() == {client._process.pid}, (
+            "its number may be another process's when the run closes the client"
+        )
         (child,) = seen
         deadline = time.monotonic() + 10
         while psutil.pid_exists(child) and time.monotonic() < deadline:
