@@ -139,7 +139,9 @@ def falls_into(beat: Beat, span: Span) -> bool:
 
 
 def _ours(line: PrefillBatch, input_lens: Sequence[int], page: int) -> bool:
-    if line.new_seqs != 1:
-        return True
+    """Whether a line's length is one of ours. A stranger as short as ours, or in one batch with enough of them, is not seen
+    here; the counters tell him."""
     tokens = line.new_tokens + line.cached_tokens
+    if line.new_seqs != 1:
+        return tokens <= line.new_seqs * 4 * (max(input_lens) + page)
     return any(length / 2 <= tokens <= 4 * (length + page) for length in input_lens)

@@ -49,8 +49,8 @@ def ask(one: Bench, tokens: int = 3, length: int = 1) -> None:
 class Stranger:
     """Asks again and again until it is left; ``wait`` gives the seconds to the next request."""
 
-    def __init__(self, one: Bench, wait: Callable[[], float]) -> None:
-        self._one, self._wait = one, wait
+    def __init__(self, one: Bench, wait: Callable[[], float], length: int = 1) -> None:
+        self._one, self._wait, self._length = one, wait, length
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.asked: list[float] = []
@@ -66,7 +66,7 @@ class Stranger:
     def _run(self) -> None:
         while not self._over.wait(self._wait()):
             self.asked.append(time.time())
-            ask(self._one)
+            ask(self._one, length=self._length)
 
 
 def test_a_quiet_server_passes(live: Bench) -> None:
@@ -207,12 +207,12 @@ def test_a_clock_that_is_set_in_a_sample_costs_that_sample(
 
 @pytest.mark.field_case("X04")
 def test_a_stranger_once_a_minute_is_found_by_its_beat(live: Bench) -> None:
-    """Long samples, so that several beats fall into them: each costs its sample, and the run's end knows the beat. What is
-    left is clean, and counts, unless a beat falls into it that no line shows."""
+    """Long samples, so that several beats fall into them: each costs its sample, and the run's end knows the beat by its
+    prompts, which are longer than ours. What is left is clean, and counts, unless a beat falls into it that no line shows."""
     work = live.recipe.workload.model_copy(update={"min_seconds": 12.0, "max_retakes": 6})
     slow = live.recipe.model_copy(update={"workload": work})
     began = time.monotonic()
-    with Stranger(live, lambda: (10 - (time.monotonic() - began)) % 60 or 60) as stranger:
+    with Stranger(live, lambda: (10 - (time.monotonic() - began)) % 60 or 60, length=1000) as stranger:
         found = live.judge(1, samples=8, recipe=slow)
     assert len(stranger.asked) >= 3
     assert found.outcome in (Outcome.INVALID, Outcome.PASS), found.point

@@ -47,6 +47,13 @@ def test_beat_inside_samples_is_found_by_its_length() -> None:
     assert "every 60 s" in problem.message
 
 
+def test_beat_is_found_where_the_stranger_is_prefilled_together_with_one_of_ours() -> None:
+    stranger = [(7.0 + 60 * i, prefill_line(7.0 + 60 * i, 2, 20 * ALONE.input_len)) for i in range(5)]
+    log, spans = _log(stranger, runs=(0.0, 60.0, 120.0, 180.0, 240.0))
+    (problem,) = periodic_strays(log, spans, input_lens=[ALONE.input_len])
+    assert "every 60 s" in problem.message
+
+
 def test_own_samples_at_even_intervals_are_no_strangers() -> None:
     log, spans = _log([], runs=(0.0, 60.0, 120.0, 180.0, 240.0))
     assert periodic_strays(log, spans, input_lens=[ALONE.input_len]) == []
