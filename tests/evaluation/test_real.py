@@ -214,6 +214,10 @@ def test_wrong_runs_are_named_beside_the_counts(tmp_path):
     assert "step: PASS: w" in text
 
 
+def test_the_middle_of_two_runs_lies_between_them():
+    assert counts.changes([{"step_change": {"1": 0.1}}, {"step_change": {"1": 0.2}}]) == "C=1 +15.0%"
+
+
 def test_counts_go_into_their_own_section_of_the_page(tmp_path):
     page = tmp_path / "page.md"
     page.write_text("before\n<!-- one -->\nformer text\n<!-- /one -->\n<!-- two -->\nkept\n<!-- /two -->\n")

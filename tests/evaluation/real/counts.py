@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import time
 from collections import Counter
 from pathlib import Path
@@ -59,8 +60,8 @@ def changes(runs: list[Row]) -> str:
     points = list(runs[0]["step_change"])
     middles = []
     for point in points:
-        values = sorted(r["step_change"][point] for r in runs)
-        middles.append(f"C={point} {values[len(values) // 2]:+.1%}")
+        middle = statistics.median(r["step_change"][point] for r in runs)
+        middles.append(f"C={point} {middle:+.1%}")
     return ", ".join(middles)
 
 
