@@ -28,11 +28,6 @@ class ContextSweep:
         self.seconds = 0.0
         """What the sweep's client runs took."""
 
-    @property
-    def done(self) -> bool:
-        """Whether it has been made, or there is none."""
-        return self._recipe.context is None or self._done or self._failed is not None
-
     def checks(self) -> list[CheckResult]:
         """The rows; those of a sweep that was never reached are MISSING."""
         table = self._recipe.context
@@ -52,9 +47,9 @@ class ContextSweep:
 
     def measure(self, sampler: Sampler | None) -> None:
         """All lengths in random order, ``repeats`` times, after one discarded sample of each, from which the others take
-        their length: one that is too short holds more of the client's own time than is valid."""
+        their length: one that is too short holds more of the client's own time than is valid. Later calls do nothing."""
         table = self._recipe.context
-        if table is None:
+        if table is None or self._done or self._failed is not None:
             return
         if sampler is None or not sampler.server.alive():
             self._failed = context_report.not_made(table, "the server is not there any more")

@@ -116,8 +116,7 @@ class Compare(Run):
     def _visit(self, arm: ab.Arm) -> None:
         """What is asked of a side's server at the end of its turn, before it goes."""
         if arm.host is self.host:
-            if not self.context.done:
-                self.context.measure(self.host.live)
+            self.context.measure(self.host.live)
             self._answers.hold(self.host)
             self.host.prove_replay()  # Ctrl-C in it ends the turns: those to come would be proved by nothing
         else:

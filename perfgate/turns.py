@@ -74,7 +74,7 @@ def run(
         seeds = {c: [dice.randrange(2**31) for _ in range(rounds.samples)] for c in todo}
         taken: list[dict[int, list[Sample]]] = []
         for arm in sides:
-            found = _Turn(arm, old, new, data, dice, show).take(todo, seeds, number == 1 and not taken, visit)
+            found = _Turn(arm, old, new, data, dice, show).take(todo, seeds, visit)
             if found is None:
                 _close(todo, data, order)
                 return
@@ -114,7 +114,7 @@ class _Turn:
     show: Show
 
     def take(
-        self, todo: Sequence[int], seeds: Mapping[int, Sequence[int]], first: bool, visit: Visit
+        self, todo: Sequence[int], seeds: Mapping[int, Sequence[int]], visit: Visit
     ) -> dict[int, list[Sample]] | None:
         """One start of a side and its samples by point; None where the server did not start or was lost."""
         arm = self.arm
@@ -122,7 +122,7 @@ class _Turn:
             return None
         assert arm.sampler is not None
         try:
-            found = self._samples(arm.sampler, todo, seeds, first)
+            found = self._samples(arm.sampler, todo, seeds)
             if found is not None:
                 visit(arm)
             return found
@@ -131,10 +131,10 @@ class _Turn:
             arm.sampler = None
 
     def _samples(
-        self, sampler: Sampler, todo: Sequence[int], seeds: Mapping[int, Sequence[int]], first: bool
+        self, sampler: Sampler, todo: Sequence[int], seeds: Mapping[int, Sequence[int]]
     ) -> dict[int, list[Sample]] | None:
         for concurrency in todo:
-            if not self._warm_up(sampler, concurrency, first):
+            if not self._warm_up(sampler, concurrency):
                 return None
         found: dict[int, list[Sample]] = {c: [] for c in todo}
         for index in range(max(map(len, seeds.values()))):
@@ -149,7 +149,7 @@ class _Turn:
                     return None
         return found
 
-    def _warm_up(self, sampler: Sampler, concurrency: int, first: bool) -> bool:
+    def _warm_up(self, sampler: Sampler, concurrency: int) -> bool:
         """One discarded sample, which in each side's first turn says how long the samples have to be. Both sides have the same
         prompts, so where the second is faster by more than there is to spare, its first turn's are longer than the other's."""
         arm = self.arm
@@ -157,6 +157,7 @@ class _Turn:
         self.show(f"C={concurrency}: warm-up of the {arm.label} server, thrown away")
         taken = sampler.take(warmup_plan(plan), self.dice.randrange(2**31), self.show)
         ab.fail(arm, self.data.new, concurrency, taken)
+        first = self.old.data.starts + self.new.data.starts == 1
         if arm.data.starts == 1 and (first or length_to(plan, taken, seconds / SPARE) != plan):
             plan = length_to(plan, taken, seconds)
             for side in (self.old, self.new):

@@ -79,7 +79,7 @@ def judge_ab(
     return Verdict(
         at,
         outcome,
-        summarise(outcome, compared, new, stand_in, want, paired=True),
+        summarise(outcome, compared, new, stand_in, want, paired=True, launches=launches),
         tuple(compared_row(c, targets) for c in compared),
         want.count if want else None,
         advise(outcome, stand_in, want, paired=True, launches=launches),

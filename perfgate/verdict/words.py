@@ -57,14 +57,15 @@ def summarise(
     baseline: Baseline,
     want: Needed | None,
     paired: bool = False,
+    launches: int = 1,
 ) -> str:
-    """The point's verdict in one paragraph: the metrics that decided it, the number of samples, what it rests on."""
+    """The point's verdict in one paragraph: the metrics that decided it, the number of samples, what it rests on; of an A/B
+    (``paired``) on how many ``launches`` of each side."""
     decisive = [c for c in compared if c.outcome is outcome] or list(compared)
     parts = [f"{c.metric.name.replace('_', ' ')} {explain(c)}" for c in decisive]
     base = next(iter(baseline.metrics.values()))
     counts = f"{len(samples)} samples against {len(base.samples)} of {baseline.recorded_at or 'the baseline'}"
     if paired:
-        launches = len({s.server_start for s in samples})
         of = "" if launches == 1 else f" of {launches} starts of each side"
         counts = f"{len(samples)} pairs{of}, judged by the ratio within each"
     if len({s.server_start for s in samples}) == 1 and len(set(base.starts)) == 1:
@@ -98,7 +99,8 @@ def settles(want: Needed, unit: str) -> str:
 
 
 def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False, launches: int = 1) -> str:
-    """The next command. ``paired``: this was an A/B, so another is no way out; of ``launches`` starts a side."""
+    """The next command. ``want`` is given where the outcome is INCONCLUSIVE, and only there. ``paired``: this was an A/B, so
+    another is no way out; of ``launches`` starts a side."""
     against = f"--against-commit {baseline.commit}" if baseline.commit else "--against RECIPE"
     if outcome is Outcome.REGRESSION:
         accepted = "a loss that is accepted is recorded with --record --reason TEXT"
@@ -108,25 +110,25 @@ def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bo
             f"run the old state beside it before blaming the change ({against}, A/B on this machine), "
             f"and --profile to see where the time went; {accepted}"
         )
-    if outcome is Outcome.INCONCLUSIVE:
+    if want is not None:
         return _settle(want, against, paired)
     if outcome is Outcome.IMPROVED:
         return "keep the gain: --record --reason TEXT"
     return ""
 
 
-def _settle(want: Needed | None, against: str, paired: bool) -> str:
-    if want is not None and want.samples is not None:
+def _settle(want: Needed, against: str, paired: bool) -> str:
+    if want.samples is not None:
         beside = "" if paired else f", or {against} for an interleaved A/B, which cancels drift"
         return f"--samples {want.samples}{beside}"
-    if want is not None and want.both is not None:
+    if want.both is not None:
         return f"{against} with --samples {want.both}, or record the baseline anew with that many samples"
-    if want is not None and want.starts is None:
+    if want.starts is None:
         beside = "" if paired else f", or {against}, whose pairs cancel drift"
         return f"free the machine of other work and run again{beside}"
-    if want is not None and want.turns:
+    if want.turns:
         return f"--starts {want.starts}"
     # The stated spread may be larger than the real one, which a few starts show.
-    count = min(want.starts, SEVERAL) if want is not None and want.starts is not None else SEVERAL
+    count = min(want.starts, SEVERAL)
     beside = "--starts" if paired else f"{against} --starts"
     return f"{beside} {count}: both sides in turns, as many starts of each, which show their own spread"

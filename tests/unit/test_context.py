@@ -246,6 +246,16 @@ def test_a_server_that_dies_in_the_sweep_leaves_the_rows_missing():
     assert [n for n, _ in sampler.taken].count(512) == 2
 
 
+def test_a_sweep_is_made_once_however_many_starts_there_are():
+    for alive in (True, False):
+        sweep, sampler = swept(alive=alive)
+        taken, found = list(sampler.taken), sweep.checks()
+        sweep.measure(Sampler(recipe(), good, True))
+        sweep.measure(sampler)
+        assert sampler.taken == taken
+        assert sweep.checks() == found
+
+
 def test_a_sweep_without_a_live_server_or_never_reached_is_missing():
     assert outcomes(swept(alive=False)[0].checks()) == [Outcome.MISSING] * 2
     gone = ContextSweep(recipe(), 7, print)

@@ -97,7 +97,8 @@ def test_ctrl_c_in_the_proof_of_one_turn_ends_the_turns(tmp_path: Path, monkeypa
     run = Compare.__new__(Compare)
     run.interrupted = None
     run.host, run._old_host = host(tmp_path), host(tmp_path)
-    run.context = SimpleNamespace(done=True)  # type: ignore[assignment]
+    run.host.live = None
+    run.context = SimpleNamespace(measure=lambda sampler: None)  # type: ignore[assignment]
     run._answers = SimpleNamespace(ask=lambda host: None, hold=lambda host: None)  # type: ignore[assignment]
     for side in (run.host, run._old_host):
         with pytest.raises(KeyboardInterrupt):
