@@ -152,3 +152,18 @@ def test_points_that_the_same_starts_move_alike_do_not_make_the_spread_better_kn
     spread = stats.seen_spread([side], 0.001, stats.between_starts([side]))
     beyond = sp.t.isf(0.001, spread.df)
     assert sp.t.sf(beyond, rounds - 1) <= 0.005
+
+
+def test_spread_between_alternating_starts_is_what_is_seen_and_no_less_than_stated():
+    side = ([0.0, 0.0, 0.02, 0.02, 0.04, 0.04], [1, 1, 2, 2, 3, 3])
+    assert stats.seen_spread([side], 0.001) == stats.Spread(pytest.approx(0.02), 2, 3)
+    assert stats.seen_spread([side], 0.05) == stats.Spread(0.05, 2, 3)
+    assert stats.seen_spread([([0.0, 0.1], [1, 1])], 0.01) == stats.Spread(0.01, math.inf, 1)
+
+
+def test_other_points_lend_fewer_degrees_than_there_are_and_never_lower_the_spread():
+    side = ([0.0, 0.0, 0.02, 0.02, 0.04, 0.04], [1, 1, 2, 2, 3, 3])
+    quiet = stats.seen_spread([side], 0.001, stats.Observed(0.0, 8))
+    assert quiet == stats.Spread(pytest.approx(0.02), 3, 3)
+    loud = stats.seen_spread([side], 0.001, stats.Observed(0.04**2, 1))
+    assert loud == stats.Spread(pytest.approx(math.sqrt((2 * 0.02**2 + 0.04**2) / 3)), 3, 3)

@@ -163,6 +163,14 @@ def test_a_second_side_too_fast_for_that_length_makes_all_later_samples_longer()
     assert len({s[4] for s in near.samples() if s[2] == 1}) == 1, "there is a quarter to spare"
 
 
+def test_the_first_side_leaves_a_quarter_to_spare_where_the_recipes_prompts_would_just_do() -> None:
+    prompts, least = RECIPE.plan(1).num_prompts, RECIPE.workload.min_seconds
+    wave = 1.1 * least / prompts
+    servers = Servers(warm={"new": 2 * wave, "old": 2 * wave})
+    servers.run()
+    assert {s[4] * wave >= 1.25 * least for s in servers.samples() if s[2] == 1} == {True}
+
+
 def test_a_clear_answer_ends_a_point_and_an_open_one_goes_on() -> None:
     data = Servers().run(lambda c, pairs: c == 1)
     assert {c: len(pairs) for c, pairs in data.pairs.items()} == {1: 4, 16: 8}
