@@ -50,12 +50,11 @@ def test_two_workers_start_one_server_and_leave_no_process(recorded: kit.Outcome
     assert recorded.result["seconds"] > recorded.result["server_seconds"] > 0
 
 
-def test_a_limit_that_cuts_into_one_point_fails_that_point_and_no_other(recorded: kit.Outcome, tmp_path: Path) -> None:
-    baselines = recorded.report.parent / "baselines"
-    # The noise of a busy machine at C=1 is not what this is about, so there no difference counts.
+def test_a_limit_that_cuts_into_one_point_fails_that_point_and_no_other(tmp_path: Path) -> None:
+    # The noise of a busy machine at C=1 is not what this is about, so a floor judges it that every machine keeps.
+    baselines = tmp_path / "none"
     changes = {
         "sleep_on_idle = true": "sleep_on_idle = true\nmax_running_requests = 8",
-        "noise = { throughput = 50, step_ms = 3 }": "noise = { throughput = 1000, step_ms = 1000 }",
         **THREE,
     }
     recipe = kit.quick_recipe(tmp_path, **changes)
