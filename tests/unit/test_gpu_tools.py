@@ -184,11 +184,13 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
     done = [subprocess.run(one, env=env, capture_output=True, text=True, timeout=90, check=True) for one in asked]
     assert "lists done: 2 of 2" in done[1].stdout
     rows = set(re.findall(r"v4mini-[\w-]+(?=: exit 0)", done[1].stdout))
-    steps = {"v4mini-step1", "v4mini-step2", "v4mini-step3"}
+    steps = {"v4mini-step1-1m", "v4mini-step2-1m", "v4mini-step3-1m"}
     both = {f"v4mini-{kind}{context}" for kind in ("stock", "patched", "fallback") for context in ("", "-1m")}
-    assert rows == steps | both | {"v4mini-missing-c64"}
+    assert rows == steps | both | {"v4mini-missing-c64", "v4mini-patched-long", "v4mini-broken"}
     assert {path.stem for path in (REPOSITORY / "recipes").glob("*.toml")} >= rows
     with tarfile.open(back / "all.tgz") as kept:
         assert any(name.endswith("kernelbench.txt") for name in kept.getnames())
         said = kept.extractfile("./gpu0.tar").read()
-    assert said.count(b"commit abc, args -m pytest tests/perf") == 5
+        outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
+    assert said.count(b"commit abc, args -m pytest tests/perf") == 6
+    assert b"-m perfgate output --recipe v4mini-broken --against v4mini-stock" in outputs

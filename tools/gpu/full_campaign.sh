@@ -5,9 +5,9 @@
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
 # The lists run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS.
-# SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where a clock runs out, the last rows are lost
-# first: tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile caches, for the next launch's
-# homes ($HOMES-GPU, by default /tmp/gate-home-GPU): the first start without them compiles for minutes.
+# SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where the clock runs out, the last rows are lost
+# first, the kernels' times before any; tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile
+# caches, for the next launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): the first start without compiles for minutes.
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
@@ -30,10 +30,11 @@ launch)
 list0)
   cd "$tree" || exit 2
   # The first compiles: a row that matters less, and with all but one of the next ones' kernels.
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step3
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step3-1m
   GATE_ARGS="--samples 5 --starts 3 --record" tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched
   tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched-1m
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step2 v4mini-step1
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step2-1m v4mini-step1-1m
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched-long
   touch "$dir/done0" ;;
 list1)
   cd "$tree" || exit 2
@@ -44,11 +45,12 @@ list1)
       timeout 240 "$python" tools/gpu/prewarm_mhc.py $part 7 >>"$out/prewarm.txt" 2>&1 &
     done
     wait
-    PEERS=$site tools/gpu/kernelbench.sh "$out/kernelbench" 240 >"$out/kernelbench.txt" 2>&1
   )
   tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-stock v4mini-stock-1m
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback v4mini-fallback-1m
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback-1m v4mini-fallback
   GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-missing-c64
+  tools/gpu/outputs.sh "$out" "$(left)" 1 v4mini-stock v4mini-patched v4mini-broken
+  [ "$(left)" -lt 60 ] || PEERS=$site CUDA_VISIBLE_DEVICES=1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1
   touch "$dir/done1" ;;
 poll)
   end=$((SECONDS + $3)) back=${4:?poll DIR SECONDS OUT}
@@ -67,7 +69,7 @@ poll)
     )
   done
   pack
-  cat "$out"/gpu?.txt 2>/dev/null
+  cat "$out"/gpu?.txt "$out"/outputs.txt 2>/dev/null
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
 *) sed -n 2,11p "$0"; exit 2 ;;

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Holds recipes' answers to another's on one GPU: outputs.sh OUT SECONDS GPUS REFERENCE RECIPE...
+#
+#   tools/gpu/outputs.sh OUT 400 0 v4mini-stock v4mini-patched v4mini-broken
+#
+# Nothing is begun after SECONDS. OUT/outputs-RECIPE/ gets output.json, what was printed and both servers' logs; a recipe that
+# is wrong on purpose (v4mini-broken) has to fail, and exits 1 like any other. Home is campaign.sh's.
+set -u
+[ $# -ge 5 ] || { sed -n 2,7p "$0"; exit 2; }
+out=$1 seconds=$2 gpus=$3 reference=$4
+shift 4
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$out" && out=$(cd "$out" && pwd)
+end=$((SECONDS + seconds)) failed=0
+for recipe in "$@"; do
+  left=$((end - SECONDS)) folder=$out/outputs-$recipe
+  if [ "$left" -lt 60 ]; then
+    echo "outputs of $recipe: not begun, $left s left" | tee -a "$out/outputs.txt"
+    failed=1
+    continue
+  fi
+  began=$SECONDS
+  mkdir -p "$folder"
+  timeout --signal=INT --kill-after=75 "$left" "$here/in_home.sh" "${HOMES:-/tmp/gate-home}-${gpus//,/-}" "$gpus" \
+    -m perfgate output --recipe "$recipe" --against "$reference" --report "$folder" >"$folder/printed.txt" 2>&1
+  code=$?
+  [ "$code" -eq 0 ] || failed=1
+  echo "outputs of $recipe: exit $code after $((SECONDS - began)) s" | tee -a "$out/outputs.txt"
+  grep -A1 -E '^. [A-Z_]+ answers' "$folder/printed.txt" | cut -c1-200 | tee -a "$out/outputs.txt"
+done
+exit "$failed"
