@@ -1,4 +1,4 @@
-"""Between a server's ready line and its first sample: the patches proved, every kernel compiled by a sweep (edge)."""
+"""Between a server's ready line and its first sample: the patches proved, every kernel compiled by a sweep and bursts (edge)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from perfgate import sweep
+from perfgate import bursts, jit_files, sweep
 from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
 from perfgate.server import Server, ServerError, http
@@ -38,49 +38,76 @@ def make_ready(
     windows: list[tuple[float, float]],
     show: sweep.Show,
 ) -> list[str]:
-    """Prove the patches and sweep. Returns notes for the report; ``windows`` gets the sweep's span.
+    """Prove the patches and warm up. Returns notes for the report; ``windows`` gets the warm-up's span.
 
-    Raises NotProved where a required patch did not run, ServerError where the sweep did not end.
+    Raises NotProved where a required patch did not run, ServerError where the warm-up did not end.
     """
     notes: list[str] = []
-    if recipe.warmup.prompt_lengths:
+    warmed = bool(recipe.warmup.prompt_lengths or recipe.warmup.burst_sizes)
+    if warmed:
         began = time.time()
         try:
-            notes.append(_sweep(recipe, server, show))
+            notes += _warm(recipe, server, show)
         finally:
             windows.append((began, time.time()))
-    if proof is not None and (proof.sizes or recipe.warmup.prompt_lengths):
+    if proof is not None and (proof.sizes or warmed):
         problems = proof.settled(log=_log(server))
         if any(p.invalid for p in problems):
             raise NotProved([p for p in problems if p.invalid], server.log)
     return notes
 
 
-def _sweep(recipe: Recipe, server: Server, show: sweep.Show) -> str:
-    deadline = recipe.limits.start_seconds
-
-    def send(ids: Sequence[int], timeout: float) -> None:
-        http.generate_one(server.base_url, ids, timeout)
-
+def _warm(recipe: Recipe, server: Server, show: sweep.Show) -> list[str]:
+    """The sweep and the bursts, within one deadline; a line of each."""
+    end = time.monotonic() + recipe.limits.start_seconds
+    notes = []
     try:
-        done = sweep.sweep(
-            recipe.warmup.prompt_lengths,
-            send,
-            vocabulary=vocabulary(server.model),
-            seed=SEED,
-            stall_seconds=recipe.warmup.stall_seconds,
-            max_rounds=recipe.warmup.max_rounds,
-            deadline_seconds=deadline,
-            show=show,
-        )
+        if recipe.warmup.prompt_lengths:
+            notes.append(_sweep(recipe, server, end, show))
+        if recipe.warmup.burst_sizes:
+            notes.append(_bursts(recipe, server, end, show))
         http.flush_cache(server.base_url)
     except sweep.SweepTimeout as error:
         raise ServerError(f"{error} (limits.start_seconds)", server.log, DEADLINE_CODE) from None
     except http.ServerHttpError as error:
         code = server.exit_code()
         late = DEADLINE_CODE if code is None and "timed out" in str(error) else code
-        raise ServerError(f"during the warm-up sweep: {error}", server.log, late) from None
-    return done.note
+        raise ServerError(f"during the warm-up: {error}", server.log, late) from None
+    return notes
+
+
+def _sweep(recipe: Recipe, server: Server, end: float, show: sweep.Show) -> str:
+    def send(ids: Sequence[int], timeout: float) -> None:
+        http.generate_one(server.base_url, ids, timeout)
+
+    return sweep.sweep(
+        recipe.warmup.prompt_lengths,
+        send,
+        vocabulary=vocabulary(server.model),
+        seed=SEED,
+        stall_seconds=recipe.warmup.stall_seconds,
+        max_rounds=recipe.warmup.max_rounds,
+        deadline_seconds=end - time.monotonic(),
+        show=show,
+    ).note
+
+
+def _bursts(recipe: Recipe, server: Server, end: float, show: sweep.Show) -> str:
+    def send(prompts: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float) -> None:
+        http.generate_burst(server.base_url, prompts, lengths, timeout)
+
+    caches = recipe.server.jit_caches
+    return bursts.bursts(
+        recipe.warmup.burst_sizes,
+        send,
+        (lambda since: len(jit_files.fresh(caches, since))) if caches else None,
+        prompt_tokens=recipe.workload.input_len,
+        vocabulary=vocabulary(server.model),
+        seed=SEED,
+        max_rounds=recipe.warmup.max_rounds,
+        deadline_seconds=end - time.monotonic(),
+        show=show,
+    ).note
 
 
 def vocabulary(model: Path | None) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -129,6 +129,7 @@ class Warmup(_Table):
     """What is sent before the first sample, besides one discarded sample a point."""
 
     prompt_lengths: list[int] = Field(default_factory=list)
+    burst_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list)
     stall_seconds: float = Field(default=1.0, gt=0)
     max_rounds: int = Field(default=3, ge=1)
 

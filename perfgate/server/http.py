@@ -76,6 +76,21 @@ def generate_one(base_url: str, ids: Sequence[int], timeout: float) -> None:
         raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): no generation in {str(value)[:200]}")
 
 
+def generate_burst(base_url: str, prompts: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float) -> None:
+    """Send prompts of exactly these token ids at once, one of ``lengths`` tokens to generate for each. Raises ServerHttpError
+    unless all are answered."""
+    sampling = [{"max_new_tokens": length, "temperature": 0.0, "ignore_eos": True} for length in lengths]
+    url = base_url + "/generate"
+    try:
+        ids = [list(one) for one in prompts]
+        value = json.loads(post_json(url, {"input_ids": ids, "sampling_params": sampling}, timeout))
+    except (ServerHttpError, ValueError) as error:
+        raise ServerHttpError(f"{error} ({len(prompts)} prompts at once)") from None
+    answered = value if isinstance(value, list) else []
+    if len(answered) != len(prompts) or not all(isinstance(one, dict) and "meta_info" in one for one in answered):
+        raise ServerHttpError(f"POST {url} ({len(prompts)} prompts at once): no generation in {str(value)[:200]}")
+
+
 def server_info(base_url: str) -> dict[str, Any]:
     """``/server_info``, or its older name ``/get_server_info``."""
     try:

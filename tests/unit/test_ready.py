@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from test_campaign import Script, run
 
-from perfgate import campaign, point_results, ready, recipe
+from perfgate import campaign, jit_files, point_results, ready, recipe
 from perfgate.proof import PatchProof
 from perfgate.result import Outcome
 from perfgate.server import Server, ServerError
@@ -21,7 +22,7 @@ from perfgate.server.lifecycle import HIGHEST_PORT, NotProved, free_port
 RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched.toml")
 SHORT = RECIPE.model_copy(
     update={
-        "warmup": RECIPE.warmup.model_copy(update={"prompt_lengths": [8, 24]}),
+        "warmup": RECIPE.warmup.model_copy(update={"prompt_lengths": [8, 24], "burst_sizes": []}),
         "limits": RECIPE.limits.model_copy(update={"start_seconds": 2.0}),
     }
 )
@@ -45,7 +46,8 @@ class Web(ThreadingHTTPServer):
                 generating = self.path == "/generate"
                 if generating and web.wait:
                     web.released.wait(web.wait)
-                body = json.dumps(web.body).encode()
+                answer = web.body(web.asked[-1][1]) if generating and callable(web.body) else web.body
+                body = json.dumps(answer if generating else {}).encode()
                 self.send_response(web.status if generating else 200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -88,6 +90,51 @@ def test_the_sweep_sends_exact_ids_for_one_token_and_flushes_the_cache(serve: An
     assert web.asked[-1][0] == "/flush_cache"
     assert note.startswith("warm-up sweep: 1 rounds")
     assert len(windows) == 1
+
+
+def burst(folder: Path) -> recipe.Recipe:
+    """Bursts alone, with ``folder/cache`` to look into."""
+    (folder / "cache").mkdir()
+    return SHORT.model_copy(
+        update={
+            "warmup": RECIPE.warmup.model_copy(update={"prompt_lengths": [], "burst_sizes": [1, 3], "max_rounds": 2}),
+            "server": RECIPE.server.model_copy(update={"jit_caches": [str(folder / "cache")]}),
+        }
+    )
+
+
+def test_bursts_are_sent_at_once_with_the_lengths_of_their_answers(serve: Any, tmp_path: Path) -> None:
+    answers = {1: [{"meta_info": {}}], 3: [{"meta_info": {}}] * 3}
+    web, server = serve(body=lambda asked: answers[len(asked["input_ids"])])
+    windows: list[tuple[float, float]] = []
+    (note,) = ready.make_ready(burst(tmp_path), server, None, windows, lambda line: None)
+    sent = [body for path, body in web.asked if path == "/generate"]
+    assert [len(body["input_ids"]) for body in sent] == [1, 3]
+    assert [len(body["sampling_params"]) for body in sent] == [1, 3]
+    assert {len(ids) for body in sent for ids in body["input_ids"]} == {RECIPE.workload.input_len}
+    assert web.asked[-1][0] == "/flush_cache"
+    assert note.startswith("warm-up bursts: 1 rounds")
+    assert len(windows) == 1
+
+
+def test_bursts_that_compile_are_sent_again(serve: Any, tmp_path: Path) -> None:
+    def compiling(asked: dict[str, Any]) -> Any:
+        cache = tmp_path / "cache"
+        (cache / f"{len(list(cache.iterdir()))}.cubin").write_text("compiled")
+        time.sleep(3 * jit_files.CLOCK_SECONDS)  # no server is so fast that a round ends within a file's clock
+        return [{"meta_info": {}}] * len(asked["input_ids"])
+
+    web, server = serve(body=compiling)
+    (note,) = ready.make_ready(burst(tmp_path), server, None, [], lambda line: None)
+    assert len([path for path, _ in web.asked if path == "/generate"]) == 4
+    assert "2 files were still compiled" in note
+
+
+@pytest.mark.parametrize("answer", [[{"meta_info": {}}], {"error": {"message": "no"}}, [{}, {}, {}]])
+def test_a_burst_of_which_not_all_are_answered_ends_the_start(serve: Any, tmp_path: Path, answer: Any) -> None:
+    _, server = serve(body=lambda asked: answer if len(asked["input_ids"]) == 3 else [{"meta_info": {}}])
+    with pytest.raises(ServerError, match="3 prompts at once"):
+        ready.make_ready(burst(tmp_path), server, None, [], lambda line: None)
 
 
 def test_a_recipe_without_lengths_sends_nothing(serve: Any) -> None:

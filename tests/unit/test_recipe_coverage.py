@@ -80,6 +80,7 @@ def test_the_recipe_that_is_to_lose_c64_asks_for_memory_there_that_nothing_befor
     step = {c: min(c * work.input_len, int(str(args["chunked_prefill_size"]))) for c in made_to_fail.concurrencies}
     assert step[64] >= 4 * step[16]
     assert max(made_to_fail.warmup.prompt_lengths) <= step[16]
+    assert max(made_to_fail.warmup.burst_sizes) <= 16
     assert 16 <= int(str(args["cuda_graph_max_bs_decode"])) < 64
     # What is captured scores the whole context: at 1M, 32 rows of the torch indexer take 9 GiB, more than is left.
     rows, compressed = int(str(args["cuda_graph_max_bs_decode"])), int(str(args["context_length"])) // 4
