@@ -15,9 +15,7 @@ gpus=$(nvidia-smi -L | wc -l)
 last=$((gpus - 1))
 work=$(mktemp -d)
 
-for part in 0 1 2 3 4 5 6; do
-  CUDA_VISIBLE_DEVICES=$last timeout "$seconds" "$python" tools/gpu/prewarm_mhc.py $part 7 >>"$out/prewarm.txt" 2>&1 &
-done
+CUDA_VISIBLE_DEVICES=$last timeout "$seconds" "$python" tools/gpu/prewarm.py 7 >"$out/prewarm.txt" 2>&1 &
 serve() { # GPU PORT ROTATION RECIPE
   mkdir -p "$out/$4"
   CUDA_VISIBLE_DEVICES=$1 timeout --signal=INT --kill-after=20 "$seconds" "$python" tools/gpu/serve_v4mini.py --out "$out/$4" \

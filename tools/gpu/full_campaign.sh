@@ -7,7 +7,7 @@
 # The lists run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where the clock runs out, the last rows are lost
 # first, the kernels' times before any; tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile
-# caches, for the next launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): the first start without compiles for minutes.
+# caches, for the next launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): without, some minutes go.
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
@@ -23,13 +23,19 @@ launch)
   root=$(cd "$(dirname "$0")/../.." && pwd)
   mkdir -p "$out" "$tree" && tar -C "$root" --exclude=./.git --exclude='./.[a-z]*' -cf - . | tar -C "$tree" -xf - || exit 2
   echo $(($(date +%s) + $3)) >"$dir/end"
-  export PERFGATE_COMMIT=${4:-}
+  PERFGATE_COMMIT=${4:-} setsid nohup bash "$tree/tools/gpu/full_campaign.sh" lists "$dir" 0 >"$out/lists.txt" 2>&1 </dev/null & ;;
+lists)
+  cd "$tree" || exit 2
+  # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
+  mkdir -p "$HOMES-0" "$HOMES-1"
+  HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
+  (cd "$HOMES-1" && tar cf - $(ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)) | tar -C "$HOMES-0" -xf -
   for gpu in 0 1; do
-    setsid nohup bash "$tree/tools/gpu/full_campaign.sh" "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
+    setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
 list0)
   cd "$tree" || exit 2
-  # The first compiles: a row that matters less, and with all but one of the next ones' kernels.
+  # The first compiles what is left to compile: a row that matters less.
   GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step3-1m
   GATE_ARGS="--samples 5 --starts 3 --record" tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched
   tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched-1m
@@ -38,16 +44,10 @@ list0)
   touch "$dir/done0" ;;
 list1)
   cd "$tree" || exit 2
-  (
-    export HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1
-    mkdir -p "$HOME"
-    for part in 0 1 2 3 4 5 6; do
-      timeout 240 "$python" tools/gpu/prewarm_mhc.py $part 7 >>"$out/prewarm.txt" 2>&1 &
-    done
-    wait
-  )
   tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-stock v4mini-stock-1m
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback-1m v4mini-fallback
+  # A sample at C=64 takes 140 s there.
+  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback-1m
+  tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback
   GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-missing-c64
   tools/gpu/outputs.sh "$out" "$(left)" 1 v4mini-stock v4mini-patched v4mini-broken
   [ "$(left)" -lt 60 ] || PEERS=$site CUDA_VISIBLE_DEVICES=1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1
@@ -70,6 +70,7 @@ poll)
   done
   pack
   cat "$out"/gpu?.txt "$out"/outputs.txt 2>/dev/null
+  tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
 *) sed -n 2,11p "$0"; exit 2 ;;
