@@ -194,3 +194,18 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
         outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
     assert said.count(b"commit abc, args -m pytest tests/perf") == 6
     assert b"-m perfgate output --recipe v4mini-broken --against v4mini-stock" in outputs
+
+
+def test_the_gluon_decode_compiles_for_hopper_with_its_registers_handed_out():
+    env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+    command = [sys.executable, REPOSITORY / "tools/gpu/gluon_mla.py"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["split=False", "split=True"]
+    for line in lines:
+        assert "12 warps" in line
+        assert int(re.search(r"(\d+) bytes of shared", line)[1]) <= 232_448
+        assert "products m64n256k16 m64n64k16" in line
+        asked = set(map(int, re.search(r"registers \[(.*)\]", line)[1].split(", ")))
+        assert {128, 160, 216} <= asked  # what the reader, the second and the first consumer have

@@ -1,0 +1,390 @@
+"""A sparse-MLA decode for Hopper with a warpgroup that reads and dequantises while two others multiply (Gluon, triton 3.6).
+
+It computes what ``dsv4_sparse_mla_decode_kernel`` computes, tile for tile and in the same order: 64 heads, 64 tokens a step.
+Keys are values in MLA, so a dequantised tile [64 tokens, 512] in shared memory serves all of it. One warpgroup has the
+scores, the softmax and the output's first 256 dimensions, one the other 256, and one fills two tiles in turn.
+
+An experiment: it compiles, and nothing has run it on a card yet. gluon_mla_check.py proves and times it there.
+"""
+
+from __future__ import annotations
+
+import triton
+from triton.experimental import gluon
+from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.hopper import (
+    fence_async_shared,
+    mbarrier,
+    warpgroup_mma,
+    warpgroup_mma_init,
+    warpgroup_mma_wait,
+)
+
+TOKENS = 64  # of a tile
+HEADS = 64
+# Of a thread; the first consumer has what they leave of 504, 216. With these nothing is spilled.
+READER_REGISTERS = 128
+SECOND_REGISTERS = 160
+DATA_BYTES = gl.constexpr(576)
+SCALE_BYTES = gl.constexpr(8)
+LN2 = gl.constexpr(0.6931471805599453)
+LOG2E = gl.constexpr(1.4426950408889634)
+
+# A warp reads eight tokens of a group of 64 fp8 values, 16 bytes a lane; the same lanes hold its 64 bf16 values.
+GROUP = gl.constexpr(gl.BlockedLayout([1, 16], [8, 4], [4, 1], [1, 0]))
+QUERY = gl.constexpr(gl.BlockedLayout([1, 8], [1, 32], [4, 1], [1, 0]))
+SCORE = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 64, 16]))
+OUTPUT = gl.constexpr(gl.NVMMADistributedLayout([3, 0], [4, 1], [16, 256, 16]))
+WEIGHT = gl.constexpr(gl.DotOperandLayout(0, OUTPUT.value, 2))
+TILE_SHARED = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
+LINE_SHARED = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
+
+# As in sparse_mla_kernels.py: four fp8 values to bf16 by way of fp16 and fp32, and fp32 pairs to bf16, to nearest even.
+FP8_TO_BF16 = gl.constexpr(
+    "{.reg .b16 a, b, c, d, e, f; .reg .b32 x, y; .reg .f32 p, q, r, s;"
+    " mov.b32 {a, b}, $2; cvt.rn.f16x2.e4m3x2 x, a; cvt.rn.f16x2.e4m3x2 y, b;"
+    " mov.b32 {c, d}, x; mov.b32 {e, f}, y;"
+    " cvt.f32.f16 p, c; cvt.f32.f16 q, d; cvt.f32.f16 r, e; cvt.f32.f16 s, f;"
+    " cvt.rn.bf16x2.f32 $0, q, p; cvt.rn.bf16x2.f32 $1, s, r;}"
+)
+FP32_TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
+
+SCALARS = (
+    "heads", "queries", "splits", "width", "extra_width", "length_stride", "extra_length_stride",
+    "page_shift", "extra_page_shift", "index_stride_b", "index_stride_s", "extra_index_stride_b", "extra_index_stride_s",
+)  # fmt: skip
+
+
+@gluon.jit
+def _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH: gl.constexpr):
+    length = width
+    if HAS_LENGTH:
+        length = gl.minimum(gl.maximum(gl.load(length_ptr + request * length_stride), 0), width)
+    return length
+
+
+@gluon.jit
+def _tile_tokens(
+    tile, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS: gl.constexpr,
+    HAS_EXTRA: gl.constexpr,
+):  # fmt: skip
+    """Token numbers of a tile's lanes, -1 past the row's end."""
+    lanes = tile * TOKENS + gl.arange(0, TOKENS, gl.SliceLayout(1, GROUP))
+    end = length
+    at = index_row
+    apart = step
+    if HAS_EXTRA:
+        is_main = tile < main_tiles
+        lanes = gl.where(is_main, tile, tile - main_tiles) * TOKENS + gl.arange(0, TOKENS, gl.SliceLayout(1, GROUP))
+        end = gl.where(is_main, length, extra_length)
+        at = gl.where(is_main, index_row, extra_index_row)
+        apart = gl.where(is_main, step, extra_step)
+    return gl.load(at + lanes * apart, mask=lanes < end, other=-1)
+
+
+@gluon.jit
+def _dequantised(raw, scale_bytes, NUMBER: gl.constexpr):
+    """One group of 64 fp8 values a token as bf16, scaled by byte NUMBER of its scales."""
+    exponent = ((scale_bytes >> (8 * NUMBER)) & 0xFF).to(gl.int32)
+    odd = (exponent == 0) | (exponent == 255)
+    scale = ((exponent << 7) | gl.where(odd, 0x40, 0)).to(gl.int16).to(gl.bfloat16, bitcast=True)
+    values = gl.inline_asm_elementwise(FP8_TO_BF16, "=r,=r,r", [raw], gl.bfloat16, is_pure=True, pack=4)
+    return values * gl.expand_dims(scale, 1)
+
+
+@gluon.jit
+def _side_by_side(a, b, TOKENS: gl.constexpr, WIDTH: gl.constexpr):
+    """Two blocks of WIDTH columns as one of twice as many: a renaming of registers."""
+    return gl.reshape(gl.permute(gl.join(a, b), [0, 2, 1]), [TOKENS, 2 * WIDTH])
+
+
+@gluon.jit
+def _read(
+    tiles, live_lines, ready, free, kv_ptr, extra_kv_ptr, index_row, extra_index_row, step, extra_step,
+    length, extra_length, main_tiles, first, last, page_shift, extra_page_shift, page_stride, extra_page_stride,
+    TOKENS: gl.constexpr, HAS_EXTRA: gl.constexpr,
+):  # fmt: skip
+    """The reader's warps: tile after tile, as soon as both consumers have done with the one before the last."""
+    columns = gl.expand_dims(gl.arange(0, 64, gl.SliceLayout(0, GROUP)), 0)
+    token = _tile_tokens(
+        first, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
+    )
+    for tile in range(first, last):
+        turn = tile - first
+        stage = turn & 1
+        base = kv_ptr
+        shift = page_shift
+        stride = page_stride
+        if HAS_EXTRA:
+            is_main = tile < main_tiles
+            base = gl.where(is_main, kv_ptr, extra_kv_ptr)
+            shift = gl.where(is_main, page_shift, extra_page_shift)
+            stride = gl.where(is_main, page_stride, extra_page_stride)
+        live = token >= 0
+        page_size = 1 << shift
+        page = base + (token >> shift).to(gl.int64) * stride
+        slot = token & (page_size - 1)
+        data = gl.expand_dims(page + slot * DATA_BYTES, 1)
+        mask = gl.expand_dims(live, 1)
+        scale_at = (page + page_size * DATA_BYTES + slot * SCALE_BYTES).to(gl.pointer_type(gl.int64), bitcast=True)
+        scale_bytes = gl.load(scale_at, mask=live, other=0)
+        raw0 = gl.load(data + columns, mask=mask, other=0)
+        raw1 = gl.load(data + (64 + columns), mask=mask, other=0)
+        raw2 = gl.load(data + (128 + columns), mask=mask, other=0)
+        raw3 = gl.load(data + (192 + columns), mask=mask, other=0)
+        raw4 = gl.load(data + (256 + columns), mask=mask, other=0)
+        raw5 = gl.load(data + (320 + columns), mask=mask, other=0)
+        raw6 = gl.load(data + (384 + columns), mask=mask, other=0)
+        rope_at = (data + 448).to(gl.pointer_type(gl.bfloat16), bitcast=True)
+        rope = gl.load(rope_at + columns, mask=mask, other=0.0)
+        # The next tile's tokens are under way while this one is dequantised: their rows are the longer wait.
+        token = _tile_tokens(
+            tile + 1, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
+        )
+        mbarrier.wait(free.index(stage), ((turn >> 1) & 1) ^ 1)
+        # Stored in two pieces, since each store waits for all warps of the reader.
+        first_half = _side_by_side(_dequantised(raw0, scale_bytes, 0), _dequantised(raw1, scale_bytes, 1), TOKENS, 64)
+        second_half = _side_by_side(_dequantised(raw2, scale_bytes, 2), _dequantised(raw3, scale_bytes, 3), TOKENS, 64)
+        tiles.index(2 * stage).store(_side_by_side(first_half, second_half, TOKENS, 128))
+        first_half = _side_by_side(_dequantised(raw4, scale_bytes, 4), _dequantised(raw5, scale_bytes, 5), TOKENS, 64)
+        second_half = _side_by_side(_dequantised(raw6, scale_bytes, 6), rope, TOKENS, 64)
+        tiles.index(2 * stage + 1).store(_side_by_side(first_half, second_half, TOKENS, 128))
+        live_lines.index(stage).store(live.to(gl.int32))
+        fence_async_shared()
+        mbarrier.arrive(ready.index(stage), count=1)
+
+
+@gluon.jit
+def _tokens_share(peak, total, sink):
+    natural = peak * LN2
+    highest = gl.maximum(natural, sink)
+    finite = (highest > float("-inf")) & (highest < float("inf"))
+    safe = gl.where(finite, highest, 0.0)
+    tokens = gl.where(peak > float("-inf"), total * gl.exp2((natural - safe) * LOG2E), 0.0)
+    share = tokens / (tokens + gl.exp2((sink - safe) * LOG2E))
+    return gl.where((total == 0.0) | (sink == float("inf")), 0.0, share)
+
+
+@gluon.jit
+def _store_output(acc, factor, out_ptr, heads, live_heads, FIRST: gl.constexpr):
+    """A half of the output's dimensions, [HEADS, 256], at ``out_ptr`` of each head."""
+    columns = gl.arange(0, 256, gl.SliceLayout(0, OUTPUT))
+    at = gl.expand_dims(out_ptr + heads.to(gl.int64) * 512, 1) + gl.expand_dims(FIRST + columns, 0)
+    value = acc * gl.expand_dims(factor, 1)
+    gl.store(at, value.to(out_ptr.dtype.element_ty), mask=gl.expand_dims(live_heads, 1))
+
+
+@gluon.jit
+def _score(
+    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, first, last, scale_log2,
+    out_ptr, lse_ptr, lse_stride, sink_ptr, head, heads,
+    HEADS: gl.constexpr, TOKENS: gl.constexpr, HAS_SINK: gl.constexpr, SPLIT: gl.constexpr,
+):  # fmt: skip
+    """Scores, softmax, and the first half of the output; what the second half needs is handed over tile by tile."""
+    rows: gl.constexpr = gl.SliceLayout(1, SCORE)
+    out_rows: gl.constexpr = gl.SliceLayout(1, OUTPUT)
+    peak = gl.full([HEADS], float("-inf"), gl.float32, rows)
+    total = gl.full([HEADS], 0.0, gl.float32, rows)
+    rounded_total = gl.full([HEADS], 0.0, gl.float32, rows)
+    acc = gl.full([HEADS, 256], 0.0, gl.float32, OUTPUT)
+    for tile in range(first, last):
+        turn = tile - first
+        stage = turn & 1
+        mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
+        left = tiles.index(2 * stage)
+        right = tiles.index(2 * stage + 1)
+        nothing = gl.full([HEADS, TOKENS], 0.0, gl.float32, SCORE)
+        score = warpgroup_mma_init(nothing)
+        score = warpgroup_mma(queries_shared.index(0), left.permute((1, 0)), score, use_acc=False, is_async=True)
+        score = warpgroup_mma(queries_shared.index(1), right.permute((1, 0)), score, is_async=True)
+        score = warpgroup_mma_wait(0, deps=[score])
+        live = live_lines.index(stage).load(gl.SliceLayout(0, SCORE)) != 0
+        score = gl.where(gl.expand_dims(live, 0), score * scale_log2, float("-inf"))
+        new_peak = gl.maximum(peak, gl.ceil(gl.max(score, 1)))
+        safe = gl.where(new_peak == float("-inf"), 0.0, new_peak)
+        weight = gl.exp2(score - gl.expand_dims(safe, 1))
+        alpha = gl.exp2(peak - safe)
+        total = total * alpha + gl.sum(weight, 1)
+        peak = new_peak
+        rounded = gl.inline_asm_elementwise(FP32_TO_BF16, "=r,r,r", [weight], gl.bfloat16, is_pure=True, pack=2)
+        rounded_total = rounded_total * alpha + gl.sum(rounded.to(gl.float32), 1)
+        mbarrier.wait(taken, (turn & 1) ^ 1)
+        weights.store(rounded)
+        factors.store(alpha)
+        fence_async_shared()
+        mbarrier.arrive(handed, count=1)
+        out_alpha = gl.convert_layout(alpha, out_rows)
+        acc = acc * gl.expand_dims(out_alpha, 1)
+        acc = warpgroup_mma(gl.convert_layout(rounded, WEIGHT), left, acc, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        mbarrier.arrive(free.index(stage), count=1)
+
+    offs = head + gl.arange(0, HEADS, rows)
+    share = gl.full([HEADS], 1.0, gl.float32, rows)
+    if SPLIT:
+        gl.store(lse_ptr + offs * lse_stride, peak + gl.log2(total), mask=offs < heads)
+    else:
+        if HAS_SINK:
+            sink = gl.load(sink_ptr + offs, mask=offs < heads, other=0.0)
+        else:
+            sink = gl.full([HEADS], float("-inf"), gl.float32, rows)
+        share = _tokens_share(peak, total, sink)
+        gl.store(lse_ptr + offs * lse_stride, (peak + gl.log2(total)) * LN2, mask=offs < heads)
+    factor = share / gl.where(rounded_total == 0.0, 1.0, rounded_total)
+    turns = last - first
+    mbarrier.wait(taken, (turns & 1) ^ 1)
+    factors.store(factor)
+    mbarrier.arrive(handed, count=1)
+    out_heads = head + gl.arange(0, HEADS, out_rows)
+    _store_output(acc, gl.convert_layout(factor, out_rows), out_ptr, out_heads, out_heads < heads, 0)
+
+
+@gluon.jit
+def _second_half(
+    tiles, weights, factors, ready, free, handed, taken, first, last, out_ptr, head, heads, HEADS: gl.constexpr
+):  # fmt: skip
+    """The output's other 256 dimensions, from the weights that the first consumer hands over."""
+    out_rows: gl.constexpr = gl.SliceLayout(1, OUTPUT)
+    acc = gl.full([HEADS, 256], 0.0, gl.float32, OUTPUT)
+    for tile in range(first, last):
+        turn = tile - first
+        stage = turn & 1
+        mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
+        mbarrier.wait(handed, turn & 1)
+        alpha = factors.load(out_rows)
+        acc = acc * gl.expand_dims(alpha, 1)
+        acc = warpgroup_mma(weights, tiles.index(2 * stage + 1), acc, is_async=True)
+        acc = warpgroup_mma_wait(0, deps=[acc])
+        mbarrier.arrive(taken, count=1)
+        mbarrier.arrive(free.index(stage), count=1)
+    mbarrier.wait(handed, (last - first) & 1)
+    factor = factors.load(out_rows)
+    out_heads = head + gl.arange(0, HEADS, out_rows)
+    _store_output(acc, factor, out_ptr, out_heads, out_heads < heads, 256)
+
+
+@gluon.jit(do_not_specialize=SCALARS)
+def dsv4_sparse_mla_hopper_kernel(
+    q_ptr, kv_ptr, index_ptr, length_ptr, extra_kv_ptr, extra_index_ptr, extra_length_ptr, sink_ptr,
+    out_ptr, lse_ptr, part_ptr, part_lse_ptr,
+    scale_log2, heads, queries, splits, width, extra_width,
+    length_stride, extra_length_stride, page_shift, extra_page_shift, page_stride, extra_page_stride,
+    q_stride_b, q_stride_s, q_stride_h, q_stride_d,
+    index_stride_b, index_stride_s, index_stride_k,
+    extra_index_stride_b, extra_index_stride_s, extra_index_stride_k,
+    HAS_LENGTH: gl.constexpr, HAS_EXTRA: gl.constexpr, HAS_EXTRA_LENGTH: gl.constexpr, HAS_SINK: gl.constexpr,
+    SPLIT: gl.constexpr, HEADS: gl.constexpr, TOKENS: gl.constexpr,
+    READER_REGISTERS: gl.constexpr, SECOND_REGISTERS: gl.constexpr,
+):  # fmt: skip
+    """One program: one head tile of one query row over one split of its tokens."""
+    head_tiles = (heads + HEADS - 1) // HEADS
+    program = gl.program_id(0)
+    split = (program // head_tiles) % splits
+    row = (program // head_tiles // splits).to(gl.int64)
+    request = row // queries
+    query = row % queries
+
+    length = _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH)
+    main_tiles = (length + TOKENS - 1) // TOKENS
+    extra_length = length * 0
+    if HAS_EXTRA:
+        extra_length = _attended_length(extra_length_ptr, extra_length_stride, request, extra_width, HAS_EXTRA_LENGTH)
+    extra_tiles = (extra_length + TOKENS - 1) // TOKENS
+    share = (main_tiles + extra_tiles + splits - 1) // splits
+    first = split * share
+    last = gl.minimum(first + share, main_tiles + extra_tiles)
+    # The merge reads the splits that have tiles, and no others.
+    if SPLIT and first >= last:
+        return
+
+    head = (program % head_tiles) * HEADS
+    offs_h = head + gl.arange(0, HEADS, gl.SliceLayout(1, QUERY))
+    live_h = gl.expand_dims(offs_h < heads, 1)
+    dims = gl.expand_dims(gl.arange(0, 256, gl.SliceLayout(0, QUERY)), 0)
+    q_row = q_ptr + request * q_stride_b + query * q_stride_s + gl.expand_dims(offs_h.to(gl.int64), 1) * q_stride_h
+    queries_shared = gl.allocate_shared_memory(gl.bfloat16, [2, HEADS, 256], TILE_SHARED)
+    queries_shared.index(0).store(gl.load(q_row + dims * q_stride_d, mask=live_h, other=0.0))
+    queries_shared.index(1).store(gl.load(q_row + (256 + dims) * q_stride_d, mask=live_h, other=0.0))
+    tiles = gl.allocate_shared_memory(gl.bfloat16, [4, TOKENS, 256], TILE_SHARED)
+    weights = gl.allocate_shared_memory(gl.bfloat16, [HEADS, TOKENS], TILE_SHARED)
+    factors = gl.allocate_shared_memory(gl.float32, [HEADS], LINE_SHARED)
+    live_lines = gl.allocate_shared_memory(gl.int32, [2, TOKENS], LINE_SHARED)
+    ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    handed = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    taken = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for stage in gl.static_range(2):
+        mbarrier.init(ready.index(stage), count=1)
+        mbarrier.init(free.index(stage), count=2)
+    mbarrier.init(handed, count=1)
+    mbarrier.init(taken, count=1)
+    fence_async_shared()
+
+    index_row = index_ptr + request * index_stride_b + query * index_stride_s
+    extra_index_row = extra_index_ptr + request * extra_index_stride_b + query * extra_index_stride_s
+    if SPLIT:
+        part = (row * splits + split) * heads
+        out_row = part_ptr + part * 512
+        lse_row = part_lse_ptr + part
+        lse_stride = 1
+    else:
+        out_row = out_ptr + row * heads * 512
+        lse_row = lse_ptr + request * heads * queries + query
+        lse_stride = queries
+    gl.warp_specialize(
+        [
+            (
+                _score,
+                (
+                    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, first, last,
+                    scale_log2, out_row, lse_row, lse_stride, sink_ptr, head, heads, HEADS, TOKENS, HAS_SINK, SPLIT,
+                ),
+            ),
+            (_second_half, (tiles, weights, factors, ready, free, handed, taken, first, last, out_row, head, heads, HEADS)),
+            (
+                _read,
+                (
+                    tiles, live_lines, ready, free, kv_ptr, extra_kv_ptr, index_row, extra_index_row,
+                    index_stride_k, extra_index_stride_k, length, extra_length, main_tiles, first, last,
+                    page_shift, extra_page_shift, page_stride, extra_page_stride, TOKENS, HAS_EXTRA,
+                ),
+            ),
+        ],
+        [4, 4],
+        [SECOND_REGISTERS, READER_REGISTERS],
+    )  # fmt: skip
+
+
+def compiled(split: bool, reader: int = READER_REGISTERS, second: int = SECOND_REGISTERS):  # type: ignore[no-untyped-def]
+    """Compile it for sm_90 without a card."""
+    from triton.backends.compiler import GPUTarget
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    pointers = {
+        "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
+        "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32", "out_ptr": "*bf16",
+        "lse_ptr": "*fp32", "part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32",
+    }  # fmt: skip
+    flags = dict.fromkeys(("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK"), True)
+    constexprs = {"q_stride_d": 1, "index_stride_k": 1, "extra_index_stride_k": 1, **flags, "SPLIT": split}
+    constexprs |= {"HEADS": HEADS, "TOKENS": TOKENS, "READER_REGISTERS": reader, "SECOND_REGISTERS": second}
+    kernel = dsv4_sparse_mla_hopper_kernel
+    signature = dict.fromkeys(kernel.arg_names, "i32") | {"scale_log2": "fp32"} | pointers
+    signature |= dict.fromkeys(constexprs, "constexpr")
+    aligned = (*pointers, "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
+    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+    source = GluonASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
+    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+
+
+if __name__ == "__main__":
+    import re
+
+    for split in (False, True):
+        kernel = compiled(split)
+        products = sorted(set(re.findall(r"wgmma\.mma_async\S*?(m\d+n\d+k\d+)", kernel.asm["ptx"])))
+        registers = sorted({int(n) for n in re.findall(r"setmaxnreg\.\S+[ \t]+(\d+)", kernel.asm["ptx"])})
+        print(
+            f"split={split}: {kernel.metadata.num_warps} warps, {kernel.metadata.shared} bytes of shared memory, "
+            f"products {' '.join(products)}, registers {registers}"
+        )
