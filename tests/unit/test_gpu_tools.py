@@ -194,6 +194,31 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
         outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
     assert said.count(b"commit abc, args -m pytest tests/perf") == 6
     assert b"-m perfgate output --recipe v4mini-broken --against v4mini-stock" in outputs
+    assert b"--samples 5 --starts 3 --record" in said
+    assert b"--samples 3 --record" in said
+
+
+@pytest.mark.timeout(120)
+def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
+    python = tmp_path / "python3"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exec {sys.executable} "$@"\necho "home $HOME gpu $CUDA_VISIBLE_DEVICES, args $*"\n'
+    )
+    python.chmod(0o755)
+    script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
+    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing"}
+    for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", back]):
+        done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
+    assert "lists done: 2 of 2" in done.stdout
+    with tarfile.open(back / "all.tgz") as kept:
+        evaluated = kept.extractfile("./abeval.txt").read().decode()
+        gluon = kept.extractfile("./gluon.txt").read().decode()
+        gates = kept.extractfile("./gpu1.tar").read().decode(errors="replace")
+    assert f"home {tmp_path}/home-0 gpu 0, args tests/evaluation/real/command.py" in evaluated
+    assert "gluon_mla_check.py" in gluon
+    assert "--samples 2 --record" in gates
+    assert "--recipe v4mini-missing-c64 --samples 2 --concurrency 1,64" in gates
 
 
 def test_the_gluon_decode_compiles_for_hopper_with_its_registers_handed_out():

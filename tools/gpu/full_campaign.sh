@@ -4,20 +4,37 @@
 #   tools/gpu/full_campaign.sh launch DIR SECONDS [COMMIT]   copies this checkout into DIR/tree and starts both GPUs' lists there
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
-# The lists run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS.
-# SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. Where the clock runs out, the last rows are lost
-# first, the kernels' times before any; tp 2 and the A/B evaluation (ab_eval.sh) are not in it. OUT/jit-GPU.txz are the compile
-# caches, for the next launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): without, some minutes go.
+# ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
+# answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py) and "kernelbench".
+# They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
+# runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
+# SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
+# launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): without, some minutes go.
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
-[ $# -ge 3 ] || { sed -n 2,11p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,15p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
 export PYTHONPATH=$site/nvidia_cutlass_dsl/python_packages:$site
 left() { echo $(($(cat "$dir/end") - $(date +%s))); }
-three="--samples 3 --record"
+# The first compiles what is left to compile: a row that matters less. A sample of fallback-1m at C=64 takes 140 s.
+export ROWS0=${ROWS0:-v4mini-step3-1m:3 v4mini-patched:5:3 v4mini-patched-1m v4mini-step2-1m:3 v4mini-step1-1m:3 v4mini-patched-long:3}
+export ROWS1=${ROWS1:-v4mini-stock v4mini-stock-1m v4mini-fallback-1m:3 v4mini-fallback missing outputs kernelbench}
+row() { # GPU ROW
+  case $2 in
+  missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
+  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-stock v4mini-patched v4mini-broken ;;
+  abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" -c 'import os; os.execvp("tools/gpu/ab_eval.sh", ["ab_eval.sh", *os.sys.argv[1:]])' \
+    "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
+  gluon) CUDA_VISIBLE_DEVICES=$1 timeout 100 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
+  kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
+  *)
+    IFS=: read -r recipe samples starts <<<"$2"
+    GATE_ARGS="--samples ${samples:-5} ${starts:+--starts $starts} --record" tools/gpu/campaign.sh "$out" "$(left)" "$1" "$recipe" ;;
+  esac
+}
 case $verb in
 launch)
   root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -33,25 +50,14 @@ lists)
   for gpu in 0 1; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
-list0)
+list?)
   cd "$tree" || exit 2
-  # The first compiles what is left to compile: a row that matters less.
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step3-1m
-  GATE_ARGS="--samples 5 --starts 3 --record" tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched
-  tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched-1m
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-step2-1m v4mini-step1-1m
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 0 v4mini-patched-long
-  touch "$dir/done0" ;;
-list1)
-  cd "$tree" || exit 2
-  tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-stock v4mini-stock-1m
-  # A sample at C=64 takes 140 s there.
-  GATE_ARGS=$three tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback-1m
-  tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-fallback
-  GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" 1 v4mini-missing-c64
-  tools/gpu/outputs.sh "$out" "$(left)" 1 v4mini-stock v4mini-patched v4mini-broken
-  [ "$(left)" -lt 60 ] || PEERS=$site CUDA_VISIBLE_DEVICES=1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1
-  touch "$dir/done1" ;;
+  gpu=${verb#list}
+  rows=ROWS$gpu
+  for each in ${!rows}; do
+    if [ "$(left)" -lt 60 ]; then echo "$each: not begun" | tee -a "$out/gpu$gpu.txt"; else row "$gpu" "$each"; fi
+  done
+  touch "$dir/done$gpu" ;;
 poll)
   end=$((SECONDS + $3)) back=${4:?poll DIR SECONDS OUT}
   mkdir -p "$back"
@@ -69,9 +75,10 @@ poll)
     )
   done
   pack
-  cat "$out"/gpu?.txt "$out"/outputs.txt 2>/dev/null
+  cat "$out"/gpu?.txt "$out"/outputs.txt "$out"/gluon.txt 2>/dev/null
+  tail -n 4 "$out"/abeval.txt 2>/dev/null
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
-*) sed -n 2,11p "$0"; exit 2 ;;
+*) sed -n 2,15p "$0"; exit 2 ;;
 esac
