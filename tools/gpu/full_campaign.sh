@@ -5,7 +5,8 @@
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
 # ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
-# answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py) and "kernelbench".
+# answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
+# (kernel_parts.py) and "kernelbench".
 # They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
@@ -13,7 +14,7 @@
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
-[ $# -ge 3 ] || { sed -n 2,15p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,16p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
@@ -29,6 +30,7 @@ row() { # GPU ROW
   abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" -c 'import os; os.execvp("tools/gpu/ab_eval.sh", ["ab_eval.sh", *os.sys.argv[1:]])' \
     "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 100 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
+  parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
   kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
   *)
     IFS=: read -r recipe samples starts <<<"$2"
@@ -80,5 +82,5 @@ poll)
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
-*) sed -n 2,15p "$0"; exit 2 ;;
+*) sed -n 2,16p "$0"; exit 2 ;;
 esac
