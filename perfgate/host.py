@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from perfgate import capacity, checks, environments, models, paths, ready, replay
+from perfgate import busy, capacity, checks, environments, models, paths, ready, replay
 from perfgate.checks import ServerFacts
 from perfgate.closing import StartRecord
 from perfgate.gpu import GpuError
@@ -112,6 +112,8 @@ class LocalHost:
         # Stands until there is a better answer: an interruption must not leave a proof that was never made.
         record.replayed = [asked.unproved("interrupted before a trace showed what graph replay runs")]
         record.replayed = replay.prove(self.server, asked, folder)
+        if (step := busy.of(replay.stored(folder))) is not None:
+            self.notes.append(step.note)
         record.windows.append((began, time.time()))
 
     def facts(self) -> ServerFacts | None:

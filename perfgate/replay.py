@@ -64,6 +64,11 @@ def take(base_url: str, folder: Path, seconds: float, sleep: Callable[[float], N
         sleep(0.5)
 
 
+def stored(folder: Path) -> dict[str, Any] | None:
+    """The trace that ``take`` left in ``folder``, or None."""
+    return next((found for path in sorted(folder.rglob(TRACES)) if (found := _read(path)) is not None), None)
+
+
 def _read(path: Path) -> dict[str, Any] | None:
     """A trace, or None while the server is still writing it."""
     try:

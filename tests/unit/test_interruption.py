@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
 import time
 from pathlib import Path
@@ -85,6 +87,23 @@ def test_a_trace_that_shows_the_patches_leaves_nothing_unproved(
     one = host(tmp_path)
     one.prove_replay()
     assert one.starts[0].replayed == []
+    assert one.notes == []
+
+
+def test_the_trace_also_says_how_long_a_step_keeps_the_gpu_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def prove(server: object, asked: object, folder: Path) -> list[object]:
+        folder.mkdir(parents=True)
+        events = [{"cat": "kernel", "ts": 10.0 * i, "dur": 5.0, "args": {"correlation": 7}} for i in range(20)]
+        (folder / "1.trace.json.gz").write_bytes(gzip.compress(json.dumps({"traceEvents": events}).encode()))
+        return []
+
+    monkeypatch.setattr(replay, "prove", prove)
+    one = host(tmp_path)
+    one.prove_replay()
+    (note,) = one.notes
+    assert "busy for 0.1 ms" in note
 
 
 def test_ctrl_c_in_the_proof_of_one_turn_ends_the_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

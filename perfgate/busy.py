@@ -1,0 +1,64 @@
+"""How long a replayed decode step keeps the GPU busy, from a trace: what the step takes beyond that is the host's (pure).
+
+A trace is torch.profiler's, with GPU events. All kernels of one graph launch carry its correlation number; kernels that were
+launched one by one have one each, so a group is a replay and the rest is not.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+LEAST_KERNELS = 10
+"""Of a group that is taken for a replayed step; a model's layer alone has more."""
+
+
+@dataclass(frozen=True)
+class BusyStep:
+    """Medians over ``steps`` replays: milliseconds in which a kernel ran, from first begin to last end, and kernels."""
+
+    steps: int
+    busy_ms: float
+    span_ms: float
+    kernels: int
+
+    @property
+    def note(self) -> str:
+        """What the report says of it."""
+        return (
+            f"a replayed decode step of one request keeps the GPU busy for {self.busy_ms:.3g} ms ({self.kernels} kernels within "
+            f"{self.span_ms:.3g} ms, median of {self.steps} steps in the trace); what the step time at C=1 has beyond that is the host's"
+        )
+
+
+def of(trace: Mapping[str, Any] | None) -> BusyStep | None:
+    """The replayed steps of a trace, or None where it shows none."""
+    groups: dict[Any, list[tuple[float, float]]] = defaultdict(list)
+    for event in (trace or {}).get("traceEvents", []):
+        if not isinstance(event, Mapping) or str(event.get("cat", "")).lower() != "kernel":
+            continue
+        number = (event.get("args") or {}).get("correlation")
+        begin, length = event.get("ts"), event.get("dur")
+        if number is not None and isinstance(begin, int | float) and isinstance(length, int | float):
+            groups[number].append((float(begin), float(begin + length)))
+    steps = [spans for spans in groups.values() if len(spans) >= LEAST_KERNELS]
+    if not steps:
+        return None
+    return BusyStep(
+        len(steps),
+        statistics.median(_covered(spans) for spans in steps) / 1e3,
+        statistics.median(max(e for _, e in spans) - min(b for b, _ in spans) for spans in steps) / 1e3,
+        int(statistics.median(map(len, steps))),
+    )
+
+
+def _covered(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of the union of intervals: kernels on two streams at once count once."""
+    total, end = 0.0, float("-inf")
+    for begin, finish in sorted(spans):
+        total += max(0.0, finish - max(begin, end))
+        end = max(end, finish)
+    return total
