@@ -30,7 +30,7 @@ class BusyStep:
         """What the report says of it."""
         return (
             f"a replayed decode step of one request keeps the GPU busy for {self.busy_ms:.3g} ms ({self.kernels} kernels within "
-            f"{self.span_ms:.3g} ms, median of {self.steps} steps in the trace); what the step time at C=1 has beyond that is the host's"
+            f"{self.span_ms:.3g} ms, median of {self.steps} traced steps); what the step time at C=1 has beyond that is the host's"
         )
 
 

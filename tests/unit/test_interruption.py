@@ -57,7 +57,7 @@ def host(tmp_path: Path) -> LocalHost:
     """A host whose server is up, with the patches of one start still to be shown by a trace."""
     made = LocalHost.__new__(LocalHost)
     made._options, made._show = SimpleNamespace(report=tmp_path), lambda line: None  # type: ignore[assignment]
-    made._lost = False
+    made._lost, made.notes = False, []
     made.server = SimpleNamespace(owned=True, alive=lambda: True)  # type: ignore[assignment]
     asked = proof.PatchProof(proof.asked(PATCHED), True, tmp_path / "counts", (1, 16, 64), {}, 1)
     made.starts = [StartRecord(1, None, asked)]
