@@ -29,8 +29,9 @@ class BusyStep:
     def note(self) -> str:
         """What the report says of it."""
         return (
-            f"a replayed decode step of one request keeps the GPU busy for {self.busy_ms:.3g} ms ({self.kernels} kernels within "
-            f"{self.span_ms:.3g} ms, median of {self.steps} traced steps); what the step time at C=1 has beyond that is the host's"
+            f"a replayed decode step of one request keeps the GPU busy for {self.busy_ms:.3g} ms ({self.kernels} kernels "
+            f"within {self.span_ms:.3g} ms, median of {self.steps} traced steps); what the step time at C=1 has beyond that "
+            "is the host's"
         )
 
 
