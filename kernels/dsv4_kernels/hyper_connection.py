@@ -142,16 +142,25 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
     sums = mixes
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
+    partial_sums(config, x, fn, eps, mixes, sums)
+    if config.splits > 1 and not config.fused:
+        dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
+            sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4
+        )
+
+
+def partial_sums(
+    config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mixes: torch.Tensor, sums: torch.Tensor
+) -> None:
+    """The first launch: each split's sums [splits, T, LANES], the last lane that of squares. With one split, or where
+    ``config.fused``, the finished ``mixes`` as well."""
+    (tokens, width), outputs = x.shape, fn.shape[0]
     grid = (config.splits, triton.cdiv(tokens, config.block_tokens))
     dsv4_hc_prenorm_sum_kernel[grid](
         x, fn, mixes, sums, _counter(x.device) if config.fused else mixes,
         tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
-    if config.splits > 1 and not config.fused:
-        dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
-            sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4
-        )
 
 
 def _counter(device: torch.device) -> torch.Tensor:

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from perfgate.kernelbench.shapes import DecodeShape, HcShape, IndexerShape, Shape, TopKShape
 
 OURS = "ours"
+OURS_SPLIT = "ours, no merge"
+"""The pre-norm's partial sums alone, for a peer that leaves theirs to a later kernel."""
+MINE = (OURS, OURS_SPLIT)
 Cell = tuple[Shape, str]
 """A shape and the implementation that was timed on it."""
 
@@ -68,6 +71,15 @@ BARS: tuple[Bar, ...] = (
     _slower(TOPK, "SGLang v2", 1.5),
     _faster(TOPK, "torch.topk", 2.0),
     *(_slower(HcShape(t), "DeepGEMM split", 1.2) for t in (1, 64)),
+    *(
+        Bar(
+            f"{HcShape(t).key} without merge over DeepGEMM split",
+            (HcShape(t), OURS_SPLIT),
+            (HcShape(t), "DeepGEMM split"),
+            1.2,
+        )
+        for t in (1, 64)
+    ),
     *(_slower(HcShape(t), "DeepGEMM", 1.2) for t in (1, 64)),
     _faster(HcShape(1), "torch fp32", 1.5),
 )

@@ -15,7 +15,7 @@ from perfgate.baseline.file import parse_as
 from perfgate.baseline.record import write_atomically
 from perfgate.baseline.schema import REPLACED_KEPT, Positive, Provenance, StoredMetric
 from perfgate.fingerprint import hardware_name
-from perfgate.kernelbench.bars import OURS, quick_shapes
+from perfgate.kernelbench.bars import MINE, quick_shapes
 from perfgate.kernelbench.rows import Row, Run
 from perfgate.kernelbench.shapes import describe, restore
 
@@ -179,7 +179,7 @@ def _point(path: Path, key: str, runs: Sequence[Run], provenance: Provenance) ->
         shape=describe(row.shape),
         quick=row.shape in quick_shapes(),
         time_us=StoredMetric.of(values, starts),
-        peers={r.label: r.median_us for r in run.rows if r.shape == row.shape and r.implementation != OURS},
+        peers={r.label: r.median_us for r in run.rows if r.shape == row.shape and r.implementation not in MINE},
         sm_mhz=row.sm_mhz,
         provenance=provenance,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from perfgate.kernelbench.bars import OURS, reached
+from perfgate.kernelbench.bars import MINE, OURS, reached
 from perfgate.kernelbench.roofline import RTX_PRO_6000, Rates, least_us, limit
 from perfgate.kernelbench.rows import Row, Run
 
@@ -45,7 +45,7 @@ def describe(rates: Rates) -> str:
 
 def _cells(run: Run, row: Row) -> tuple[str, ...]:
     work, us = row.shape.work, row.median_us
-    peers = [r.median_us for r in run.rows if r.shape == row.shape and r.implementation != OURS]
+    peers = [r.median_us for r in run.rows if r.shape == row.shape and r.implementation not in MINE]
     return (
         row.shape.key,
         row.label,

@@ -27,7 +27,7 @@ from kernelbench.checks import (
 )
 from kernelbench.inputs import DecodeInputs, HcInputs, IndexerInputs, TopKInputs
 
-from perfgate.kernelbench.bars import OURS
+from perfgate.kernelbench.bars import OURS, OURS_SPLIT
 from perfgate.kernelbench.shapes import HC_OUTPUTS, HC_WIDTH, DecodeShape, HcShape, IndexerShape, Shape, TopKShape
 from perfgate.kernelbench.timing import Call
 
@@ -160,6 +160,23 @@ def _hc_ours(inputs: HcInputs) -> Call:
     return lambda: hc_prenorm(*inputs.arguments())
 
 
+def _hc_ours_split(inputs: HcInputs) -> Call:
+    """The partial sums alone, as the launch makes them before its merge."""
+    from dsv4_kernels.card import card_for
+    from dsv4_kernels.hyper_connection import LANES, partial_sums
+    from dsv4_kernels.hyper_connection_table import choose
+
+    config = replace(choose(card_for(inputs.x.device)[0].table, len(inputs.x)), fused=False)
+    tokens, device = len(inputs.x), inputs.x.device
+
+    def call() -> tuple[torch.Tensor, torch.Tensor]:
+        sums = torch.empty(config.splits, tokens, LANES, device=device)
+        partial_sums(config, inputs.x, inputs.fn, inputs.eps, sums, sums)
+        return sums[:, :, :HC_OUTPUTS], sums[:, :, LANES - 1]
+
+    return call
+
+
 def _deep_gemm_hc(inputs: HcInputs) -> Call:
     """As SGLang calls it unsplit (deepseek_v4.py): the sums, then the scaling in torch."""
     import deep_gemm
@@ -222,6 +239,7 @@ TOPK = (
 )
 HC = (
     Implementation(OURS, _hc_ours, check_hc),
+    Implementation(OURS_SPLIT, _hc_ours_split, check_split_hc),
     Implementation("DeepGEMM", _deep_gemm_hc, check_peer_hc, ("deep_gemm",)),
     Implementation("DeepGEMM split", _deep_gemm_hc_split, check_split_hc, ("deep_gemm",), "DeepGEMM split, no merge"),
     Implementation("torch fp32", _torch_hc, check_peer_hc),

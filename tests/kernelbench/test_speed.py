@@ -10,7 +10,7 @@ from kernelbench import card as cards
 from kernelbench.body import Trial
 from kernelbench.peers import Implementation
 
-from perfgate.kernelbench.bars import OURS
+from perfgate.kernelbench.bars import MINE
 from perfgate.kernelbench.shapes import Shape, describe
 from perfgate.kernelbench.timing import BLOCKS, REPLAYS, gpu_seconds
 
@@ -22,7 +22,7 @@ CHECKED = {True: "the references, within the correctness suite's bounds", False:
 def test_speed(
     shape: Shape, implementation: Implementation, card: torch.device, facts: dict[str, Any], benchmark: Any
 ) -> None:
-    ours = implementation.name == OURS
+    ours = implementation.name in MINE
     label = implementation.label or implementation.name
     benchmark.group, benchmark.name, benchmark.params = shape.key, label, describe(shape)
     why = ""
