@@ -20,8 +20,6 @@ from .topk_kernels import (
 )
 from .topk_table import TABLE, TopKConfig, choose
 
-STEP = 4096  # entries that a split reads at a time
-
 
 def topk_transform(
     scores: torch.Tensor,
@@ -35,7 +33,7 @@ def topk_transform(
 ) -> torch.Tensor:
     """Turn each row's topk largest scores into cache indices page_table[b, i // page_size] * page_size + i % page_size.
 
-    scores     [B, W] float32, rows contiguous; only scores[b, :seq_lens[b]] is read
+    scores     [B, W] float32, rows contiguous; only scores[b, :seq_lens[b]] counts
     seq_lens   [B] int32; negative counts as 0, and no more is read than W or than the page table has entries for
     page_table [B, P] int32, rows contiguous
     page_size  tokens a page, at least 1
@@ -72,6 +70,7 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
     rows = scores.shape[0]
     limit = min(scores.shape[1], page_table.shape[1] * page_size)
     narrowed = limit > config.direct
+    wide = config.wide and scores.shape[1] % 4 == 0  # fours of a row stay within it, and within the tensor
     lists = [out, out, out]
     if narrowed:
         sizes = (config.direct, config.splits * config.tie_room, config.splits * 4)
@@ -80,7 +79,13 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         strides = (scores.stride(0), seq_lens.stride(0))
         grid = (config.splits, rows)
         dsv4_topk_group_max_kernel[grid](
-            scores, seq_lens, maxima, limit, *strides, **_group_max_constexprs(config), num_warps=config.narrow_warps
+            scores,
+            seq_lens,
+            maxima,
+            limit,
+            *strides,
+            **_group_max_constexprs(config, wide),
+            num_warps=config.narrow_warps,
         )
         floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
         dsv4_topk_floor_kernel[(rows,)](
@@ -89,7 +94,7 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         )  # fmt: skip
         dsv4_topk_narrow_kernel[grid](
             scores, seq_lens, floors, *lists, limit, *strides,
-            **_narrow_constexprs(config), num_warps=config.narrow_warps,
+            **_narrow_constexprs(config, wide), num_warps=config.narrow_warps,
         )  # fmt: skip
     dsv4_topk_select_kernel[(rows,)](
         scores, seq_lens, page_table, *lists, out, out if raw is None else raw,
@@ -99,8 +104,9 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
     )  # fmt: skip
 
 
-def _group_max_constexprs(config: TopKConfig) -> dict[str, Any]:
-    return {"SPLITS": config.splits, "GROUPS": config.groups, "DEPTH": STEP // config.groups, "DIRECT": config.direct}
+def _group_max_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
+    sizes = {"SPLITS": config.splits, "GROUPS": config.groups, "DEPTH": config.step // config.groups}
+    return {**sizes, "DIRECT": config.direct, "WIDE": wide}
 
 
 def _floor_constexprs(config: TopKConfig) -> dict[str, Any]:
@@ -111,8 +117,8 @@ def _rooms(config: TopKConfig) -> dict[str, Any]:
     return {"ABOVE_ROOM": config.above_room, "TIE_ROOM": config.tie_room}
 
 
-def _narrow_constexprs(config: TopKConfig) -> dict[str, Any]:
-    return {**_group_max_constexprs(config), **_rooms(config)}
+def _narrow_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
+    return {**_group_max_constexprs(config, wide), **_rooms(config)}
 
 
 def _select_constexprs(config: TopKConfig, narrowed: bool) -> dict[str, Any]:
@@ -155,9 +161,12 @@ def _check_out(name: str, out: torch.Tensor, rows: int, topk: int) -> None:
 def compile_cases(card: Card) -> Iterator[CompileCase]:
     """Yield every compilation that a launch on `card` can ask for."""
     for config in TABLE[card.name]:
-        cases = [("group_max", dsv4_topk_group_max_kernel, _group_max_constexprs(config), config.narrow_warps)]
-        cases.append(("floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps))
-        cases.append(("narrow", dsv4_topk_narrow_kernel, _narrow_constexprs(config), config.narrow_warps))
+        cases = [("floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps)]
+        for wide in sorted({False, config.wide}):
+            more = ",wide" if wide else ""
+            group_max, narrow = _group_max_constexprs(config, wide), _narrow_constexprs(config, wide)
+            cases.append((f"group_max{more}", dsv4_topk_group_max_kernel, group_max, config.narrow_warps))
+            cases.append((f"narrow{more}", dsv4_topk_narrow_kernel, narrow, config.narrow_warps))
         for narrowed in (False, True):
             name = "select_narrowed" if narrowed else "select_direct"
             cases.append((name, dsv4_topk_select_kernel, _select_constexprs(config, narrowed), config.select_warps))

@@ -31,10 +31,20 @@ def split_index(step, split, SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: 
     return (run * SPLITS + split) * GROUPS + lane % GROUPS
 
 
+@triton.jit
+def read_keys(score_row, index, length, WIDE: tl.constexpr):
+    """Keys of a row's entries, LOWEST past its end. WIDE: by fours, of which the last may reach past the end."""
+    live = index < length
+    wanted = live
+    if WIDE:
+        wanted = tl.max_constancy(index // 4 * 4 < length, 4)
+    return tl.where(live, ordered_key(tl.load(score_row + index, mask=wanted, other=0.0)), LOWEST)
+
+
 @triton.jit(do_not_specialize=SCALARS)
 def dsv4_topk_group_max_kernel(
     score_ptr, length_ptr, max_ptr, limit, score_stride, length_stride,
-    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
+    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Pass 1, one program a split: the largest key of each of GROUPS interleaved groups."""
     split = tl.program_id(0)
@@ -44,9 +54,7 @@ def dsv4_topk_group_max_kernel(
         best = tl.full((GROUPS * DEPTH,), LOWEST, tl.int32)
         for step in range((length + SPLITS * GROUPS * DEPTH - 1) // (SPLITS * GROUPS * DEPTH)):
             index = split_index(step, split, SPLITS, GROUPS, DEPTH)
-            live = index < length
-            key = ordered_key(tl.load(score_ptr + row * score_stride + index, mask=live, other=0.0))
-            best = tl.maximum(best, tl.where(live, key, LOWEST))
+            best = tl.maximum(best, read_keys(score_ptr + row * score_stride, index, length, WIDE))
         group = tl.max(tl.reshape(best, (DEPTH, GROUPS)), 0)
         tl.store(max_ptr + (row * SPLITS + split) * GROUPS + tl.arange(0, GROUPS), group)
 
@@ -67,7 +75,7 @@ def dsv4_topk_floor_kernel(
 @triton.jit(do_not_specialize=SCALARS)
 def dsv4_topk_narrow_kernel(
     score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
-    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr,
+    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
     ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
 ):  # fmt: skip
     """Pass 3, one program a split: list what lies above the row's floor, and the first entries equal to it."""
@@ -82,18 +90,20 @@ def dsv4_topk_narrow_kernel(
         for step in range((length + SPLITS * GROUPS * DEPTH - 1) // (SPLITS * GROUPS * DEPTH)):
             index = split_index(step, split, SPLITS, GROUPS, DEPTH)
             live = index < length
-            key = ordered_key(tl.load(score_ptr + row * score_stride + index, mask=live, other=0.0))
+            key = read_keys(score_ptr + row * score_stride, index, length, WIDE)
             above = live & (key > floor)
             tied = live & (key == floor)
             # One scan counts both: at most GROUPS * DEPTH = 4096 of each, so 16 bits hold the lower.
-            rank = tl.cumsum(above.to(tl.int32) + (tied.to(tl.int32) << 16), 0)
+            both = above.to(tl.int32) + (tied.to(tl.int32) << 16)
+            rank = tl.cumsum(both, 0)
             place = above_count + (rank & 0xFFFF) - 1
             tl.store(above_ptr + slot * ABOVE_ROOM + place, index, mask=above & (place < ABOVE_ROOM))
             place = tie_count + (rank >> 16) - 1
             tl.store(tie_ptr + slot * TIE_ROOM + place, index, mask=tied & (place < TIE_ROOM))
             tl.store(count_ptr + slot * 4 + 2 + place * 0, index, mask=tied & (place == TIE_ROOM))
-            above_count += tl.sum(above.to(tl.int32), 0)
-            tie_count += tl.sum(tied.to(tl.int32), 0)
+            counted = tl.sum(both, 0)
+            above_count += counted & 0xFFFF
+            tie_count += counted >> 16
         tl.store(count_ptr + slot * 4, above_count)
         tl.store(count_ptr + slot * 4 + 1, tie_count)
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 class TopKConfig:
     """`max_k`: the largest k it serves. Rows up to `direct` entries long are selected from without narrowing.
 
-    Longer ones are narrowed by `splits` programs, each of which takes the maxima of `groups` groups and has room for
-    `above_room` candidates above the floor and `tie_room` equal to it.
+    Longer ones are narrowed by `splits` programs, each of which reads `step` entries at a time, takes the maxima of
+    `groups` groups and has room for `above_room` candidates above the floor and `tie_room` equal to it. With `wide` they
+    read four entries at once where the scores' width is a multiple of four.
     """
 
     max_k: int
@@ -21,6 +22,8 @@ class TopKConfig:
     floor_warps: int
     narrow_warps: int
     select_warps: int
+    step: int = 4096
+    wide: bool = False
 
     @property
     def above_room(self) -> int:
@@ -41,7 +44,15 @@ TABLE: dict[str, tuple[TopKConfig, ...]] = {
     # Under the interpreter a program costs tens of milliseconds: few of them, and narrowing of short rows already.
     "interpreter": (
         TopKConfig(
-            max_k=512, direct=1024, splits=4, groups=256, tie_room=256, floor_warps=4, narrow_warps=4, select_warps=4
+            max_k=512,
+            direct=1024,
+            splits=4,
+            groups=256,
+            tie_room=256,
+            floor_warps=4,
+            narrow_warps=4,
+            select_warps=4,
+            wide=True,
         ),
         *_ALL[1:],
     ),

@@ -29,7 +29,7 @@ row() { # GPU ROW
   outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-stock v4mini-patched v4mini-broken ;;
   abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" -c 'import os; os.execvp("tools/gpu/ab_eval.sh", ["ab_eval.sh", *os.sys.argv[1:]])' \
     "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
-  gluon) CUDA_VISIBLE_DEVICES=$1 timeout 100 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
+  gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
   kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
   *)

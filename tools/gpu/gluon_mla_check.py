@@ -1,4 +1,4 @@
-"""Check, then time, the Gluon decode of gluon_mla.py on a Hopper card: ``timeout 120 python tools/gpu/gluon_mla_check.py``.
+"""Check, then time, the Gluon decode of gluon_mla.py on a Hopper card: ``timeout 150 python tools/gpu/gluon_mla_check.py``.
 
 First the suite's poisoned random cases against the float64 oracle, until --seconds are over or one fails; then, at 128+512 rows
 of 64 heads, its time beside the suite's own kernel and FlashMLA, over every useful number of splits. A kernel whose barriers are
@@ -8,6 +8,7 @@ wrong hangs: give it a timeout. Exit status 1: something was wrong, and nothing 
 from __future__ import annotations
 
 import argparse
+import functools
 import random
 import sys
 import time
@@ -23,7 +24,7 @@ from dsv4_kernels import layout, reference  # noqa: E402
 from dsv4_kernels.card import card_for  # noqa: E402
 from dsv4_kernels.sparse_mla import LOG2E, dsv4_sparse_mla_merge_kernel, launch  # noqa: E402
 from dsv4_kernels.sparse_mla_table import choose, choose_merge, split_count  # noqa: E402
-from kit.cache import DecodeInputs, build  # noqa: E402
+from kit.cache import DecodeInputs, build, poisoned_memory  # noqa: E402
 from kit.compare import assert_decode_close  # noqa: E402
 from kit.rounding import rounding_of  # noqa: E402
 from mla_check import random_case  # noqa: E402
@@ -81,33 +82,50 @@ def decode(
     return out, lse
 
 
+REPEATS = 20
 REGISTERS = (gluon_mla.READER_REGISTERS, gluon_mla.SECOND_REGISTERS)
 
 
 def check(seconds: float, device: torch.device) -> int:
-    """Random cases, the plain one first. Prints what was wrong and returns how many cases were."""
+    """Random cases, the plain one first. Prints what was wrong and returns how many cases were.
+
+    Outputs are poisoned before each call, and calls repeated: the sums' order is fixed, so that a race shows as a difference.
+    """
     rng, began, cases = random.Random(1), time.monotonic(), 0
     plain = make_inputs(2, 64, (128, 512), device)[0]
     while cases == 0 or time.monotonic() - began < seconds:
         inputs = plain if cases == 0 else build(random_case(rng, cases), device)
         expected, rounding = reference.sparse_mla_decode(*inputs.arguments()), rounding_of(inputs)
         for splits in (1, 2, 7):
+            print(f"case {cases}, {splits} splits", end="\r", flush=True)  # what a hang was in
+            actual = None
             try:
-                actual = decode(splits, REGISTERS, *inputs.launch_arguments())
+                with poisoned_memory():
+                    actual = decode(splits, REGISTERS, *inputs.launch_arguments())
                 torch.cuda.synchronize()
                 assert_decode_close(actual, expected, rounding)
+                for _ in range(REPEATS):
+                    again = decode(splits, REGISTERS, *inputs.launch_arguments())
+                    assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(actual, again, strict=True))
             except Exception as fault:
-                difference = (actual[0].float() - expected[0].float()).abs() if "actual" in locals() else None
-                print(f"case {cases}, {splits} splits: {type(fault).__name__}: {str(fault)[:600]}")
-                if difference is not None:
+                print(f"case {cases}, {splits} splits: {type(fault).__name__}: {str(fault)[:600]}", flush=True)
+                if actual is not None and isinstance(fault, AssertionError):
+                    difference = (actual[0].float() - expected[0].float()).abs()
                     print("largest difference by head, first row:", difference[0, 0].amax(-1)[:8].tolist())
-                    print(
-                        "and by 64 dimensions:", difference[0, 0].view(difference.shape[2], 8, 64).amax((0, 2)).tolist()
-                    )
+                    by_block = difference[0, 0].view(difference.shape[2], 8, 64).amax((0, 2))
+                    print("and by 64 dimensions:", by_block.tolist())
                 return 1
         cases += 1
-    print(f"{cases} cases right, 3 numbers of splits each", flush=True)
+    print(f"{cases} cases right, 3 numbers of splits each, {REPEATS} repeats bit for bit", flush=True)
     return 0
+
+
+def tried(name: str, measure: Callable[[], float]) -> str:
+    """A cell of the table; what fails costs no other cell."""
+    try:
+        return f"{name} {measure():.1f}"
+    except Exception as fault:
+        return f"{name} {type(fault).__name__} {(str(fault).splitlines() or [''])[0][:60]}"
 
 
 def timed(inputs: list[DecodeInputs], splits: int, registers: tuple[int, int]) -> float:
@@ -119,7 +137,7 @@ def timed(inputs: list[DecodeInputs], splits: int, registers: tuple[int, int]) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=25, help="of random cases")
+    parser.add_argument("--seconds", type=float, default=40, help="of random cases")
     parser.add_argument("--batches", default="1,2,4,8,16,32,64,128,256")
     options = parser.parse_args()
     device = torch.device("cuda")
@@ -133,14 +151,13 @@ def main() -> int:
         inputs = make_inputs(batch, 64, (128, 512), device)
         rule = choose(card.name, batch, 64)
         count = split_count(rule, batch, 64, 640, sms)
-        ours = time_us([lambda e=each, c=rule.config, n=count: launch(c, n, *e.launch_arguments()) for each in inputs])
-        cells = [f"ours {ours:.1f}"]
-        if flash_mla(inputs[0]) is not None:
-            cells.append(f"FlashMLA {time_us([flash_mla(each) for each in inputs]):.1f}")
+        own = [functools.partial(launch, rule.config, count, *each.launch_arguments()) for each in inputs]
+        cells = [tried(f"ours/{count}", functools.partial(time_us, own))]
+        cells.append(tried("FlashMLA", lambda made=inputs: time_us([flash_mla(each) for each in made])))
         useful = sorted({-(-10 // -(-10 // n)) for n in range(1, 11)})  # others leave the same longest split
         for splits in useful:
             if splits == 1 or batch * splits <= 3 * sms:
-                cells.append(f"gluon/{splits} {timed(inputs, splits, REGISTERS):.1f}")
+                cells.append(tried(f"gluon/{splits}", functools.partial(timed, inputs, splits, REGISTERS)))
         print(f"B={batch}: " + "  ".join(cells), flush=True)
     return 0
 
