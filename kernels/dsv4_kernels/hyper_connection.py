@@ -16,6 +16,7 @@ import triton.language as tl
 
 from .card import INTERPRETING, Card, CompileCase, card_for
 from .hyper_connection_table import TABLE, HcConfig, choose
+from .pdl import launch_options, let_next_start, wait_for_previous
 
 LANES = 32  # outputs are padded to this, and the last lane carries the sum of squares
 WIDTH_MULTIPLE = 128
@@ -39,9 +40,10 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
 def dsv4_hc_prenorm_sum_kernel(
     x_ptr, fn_ptr, out_ptr, part_ptr, done_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
     BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, FUSED: tl.constexpr,
-    LANES: tl.constexpr, INTERPRET: tl.constexpr,
+    LANES: tl.constexpr, PDL: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """One program: one split of the width of a block of tokens. With FUSED, the last program to end adds them all up."""
+    let_next_start(PDL)
     split = tl.program_id(0)
     token = tl.program_id(1) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     lane = tl.arange(0, LANES)
@@ -97,8 +99,9 @@ def dsv4_hc_prenorm_sum_kernel(
 @triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
 def dsv4_hc_prenorm_merge_kernel(
     part_ptr, out_ptr, tokens, outputs, width, eps, out_stride,
-    MERGE_TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
+    MERGE_TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    wait_for_previous(PDL)
     first = tl.program_id(0).to(tl.int64) * MERGE_TOKENS
     entry = tl.arange(0, MERGE_TOKENS * LANES)
     split = tl.arange(0, SPLITS)
@@ -145,8 +148,9 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
     partial_sums(config, x, fn, eps, mixes, sums)
     if config.splits > 1 and not config.fused:
         dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
-            sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4
-        )
+            sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4,
+            **launch_options(config.pdl),
+        )  # fmt: skip
 
 
 def partial_sums(
@@ -190,12 +194,13 @@ def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[st
         "SPLITS": config.splits,
         "FUSED": config.fused,
         "LANES": LANES,
+        "PDL": config.pdl and config.splits > 1 and not config.fused,
         "INTERPRET": interpret,
     }
 
 
 def _merge_constexprs(config: HcConfig) -> dict[str, Any]:
-    return {"MERGE_TOKENS": config.merge_tokens, "SPLITS": config.splits, "LANES": LANES}
+    return {"MERGE_TOKENS": config.merge_tokens, "SPLITS": config.splits, "LANES": LANES, "PDL": config.pdl}
 
 
 def _check(x: torch.Tensor, fn: torch.Tensor) -> None:

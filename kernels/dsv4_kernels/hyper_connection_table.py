@@ -10,6 +10,7 @@ class HcConfig:
     """`max_tokens`: the most tokens it serves. `splits` programs share the sum over the width of a block of tokens.
 
     `fused`: the last of them to end adds up, token by token, instead of a second launch; for few tokens of one block.
+    `pdl`: the second launch overlaps the first.
     """
 
     max_tokens: int
@@ -19,6 +20,7 @@ class HcConfig:
     num_warps: int
     num_stages: int
     fused: bool = False
+    pdl: bool = False
 
     @property
     def merge_tokens(self) -> int:

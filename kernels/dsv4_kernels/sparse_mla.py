@@ -9,6 +9,7 @@ import torch
 
 from . import layout
 from .card import CARDS, INTERPRETING, Card, CompileCase, card_for
+from .pdl import launch_options
 from .sparse_mla_kernels import dsv4_sparse_mla_decode_kernel, dsv4_sparse_mla_merge_kernel
 from .sparse_mla_table import (
     MERGE_INTERPRETED,
@@ -134,18 +135,19 @@ def launch(
         dsv4_sparse_mla_merge_kernel[(merge_programs,)](
             part, part_lse, length, extra_length, sink, out, lse,
             heads, queries, splits, indices.shape[2], extra_index.shape[2], length.stride(0), extra_length.stride(0),
-            **flags, **_merge_constexprs(merge, config.block_n), num_warps=merge.num_warps,
+            **flags, **_merge_constexprs(merge, config), num_warps=merge.num_warps, **launch_options(config.pdl),
         )  # fmt: skip
     return out, lse
 
 
 def _constexprs(config: DecodeConfig, split: bool, interpret: bool = INTERPRETING) -> dict[str, Any]:
-    return {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n, "INTERPRET": interpret}
+    tile = {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n}
+    return {**tile, "PDL": config.pdl and split, "INTERPRET": interpret}
 
 
-def _merge_constexprs(merge: MergeConfig, block_n: int, interpret: bool = INTERPRETING) -> dict[str, Any]:
-    tile = {"BLOCK_N": block_n, "HEADS": merge.heads, "COLUMNS": merge.columns, "BLOCK_S": merge.splits}
-    return tile | {"INTERPRET": interpret}
+def _merge_constexprs(merge: MergeConfig, config: DecodeConfig, interpret: bool = INTERPRETING) -> dict[str, Any]:
+    tile = {"BLOCK_N": config.block_n, "HEADS": merge.heads, "COLUMNS": merge.columns, "BLOCK_S": merge.splits}
+    return {**tile, "PDL": config.pdl, "INTERPRET": interpret}
 
 
 def _check(
@@ -237,11 +239,13 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",
         "sink_ptr": "*fp32", "out_ptr": "*bf16", "lse_ptr": "*fp32",
     }  # fmt: skip
-    for block_n in sorted({config.block_n for config in configurations(card.name)}):
+    # All that a merge takes from the decode's configuration.
+    for decoded in {(config.block_n, config.pdl): config for config in configurations(card.name)}.values():
         for _, merge in MERGES:
-            constexprs = _FLAGS | _merge_constexprs(merge, block_n, interpret=False)
+            constexprs = _FLAGS | _merge_constexprs(merge, decoded, interpret=False)
+            ends = f"columns={merge.columns},splits={merge.splits}" + (",pdl" if decoded.pdl else "")
             yield CompileCase(
-                name=f"sparse_mla_merge[n={block_n},columns={merge.columns},splits={merge.splits}]",
+                name=f"sparse_mla_merge[n={decoded.block_n},{ends}]",
                 kernel=dsv4_sparse_mla_merge_kernel,
                 signature=_signature(dsv4_sparse_mla_merge_kernel, pointers, constexprs),
                 constexprs=constexprs,

@@ -11,6 +11,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .pdl import let_next_start, wait_for_previous
+
 DATA_BYTES = tl.constexpr(576)
 SCALE_BYTES = tl.constexpr(8)
 LN2 = tl.constexpr(0.6931471805599453)
@@ -109,9 +111,10 @@ def dsv4_sparse_mla_decode_kernel(
     index_stride_b, index_stride_s, index_stride_k,
     extra_index_stride_b, extra_index_stride_s, extra_index_stride_k,
     HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr, HAS_EXTRA_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
-    SPLIT: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, INTERPRET: tl.constexpr,
+    SPLIT: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr, PDL: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """One program: one head tile of one query row over one split of its tokens."""
+    let_next_start(PDL)
     head_tiles = (heads + BLOCK_H - 1) // BLOCK_H
     program = tl.program_id(0)
     split = (program // head_tiles) % splits
@@ -245,9 +248,11 @@ def dsv4_sparse_mla_merge_kernel(
     part_ptr, part_lse_ptr, length_ptr, extra_length_ptr, sink_ptr, out_ptr, lse_ptr,
     heads, queries, splits, width, extra_width, length_stride, extra_length_stride,
     HAS_LENGTH: tl.constexpr, HAS_EXTRA: tl.constexpr, HAS_EXTRA_LENGTH: tl.constexpr, HAS_SINK: tl.constexpr,
-    BLOCK_N: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr, INTERPRET: tl.constexpr,
+    BLOCK_N: tl.constexpr, HEADS: tl.constexpr, COLUMNS: tl.constexpr, BLOCK_S: tl.constexpr, PDL: tl.constexpr,
+    INTERPRET: tl.constexpr,
 ):  # fmt: skip
     """One program: COLUMNS of the 512 output dimensions of HEADS heads of a query row, summed over splits in order."""
+    wait_for_previous(PDL)
     program = tl.program_id(0)
     head_tiles = (heads + HEADS - 1) // HEADS
     column_tile = program % (512 // COLUMNS)

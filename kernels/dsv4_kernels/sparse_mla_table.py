@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DecodeConfig:
-    """One tiling: heads a program, tokens a step, warps, software-pipeline stages of the token loop."""
+    """One tiling: heads a program, tokens a step, warps, software-pipeline stages of the token loop.
+
+    ``pdl``: where there are splits, their merge's launch overlaps them.
+    """
 
     block_h: int
     block_n: int
     num_warps: int
     num_stages: int
+    pdl: bool = False
 
 
 @dataclass(frozen=True)

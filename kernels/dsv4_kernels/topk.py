@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from .card import Card, CompileCase, card_for
+from .pdl import launch_options
 from .topk_kernels import (
     dsv4_topk_floor_kernel,
     dsv4_topk_group_max_kernel,
@@ -90,27 +91,27 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
         dsv4_topk_floor_kernel[(rows,)](
             seq_lens, maxima, floors, limit, topk, seq_lens.stride(0),
-            **_floor_constexprs(config), num_warps=config.floor_warps,
+            **_floor_constexprs(config), num_warps=config.floor_warps, **launch_options(config.pdl),
         )  # fmt: skip
         dsv4_topk_narrow_kernel[grid](
             scores, seq_lens, floors, *lists, limit, *strides,
-            **_narrow_constexprs(config, wide), num_warps=config.narrow_warps,
+            **_narrow_constexprs(config, wide), num_warps=config.narrow_warps, **launch_options(config.pdl),
         )  # fmt: skip
     dsv4_topk_select_kernel[(rows,)](
         scores, seq_lens, page_table, *lists, out, out if raw is None else raw,
         limit, topk, page_size, int(raw is not None),
         scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
-        **_select_constexprs(config, narrowed), num_warps=config.select_warps,
+        **_select_constexprs(config, narrowed), num_warps=config.select_warps, **launch_options(config.pdl and narrowed),
     )  # fmt: skip
 
 
 def _group_max_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
     sizes = {"SPLITS": config.splits, "GROUPS": config.groups, "DEPTH": config.step // config.groups}
-    return {**sizes, "DIRECT": config.direct, "WIDE": wide}
+    return {**sizes, "DIRECT": config.direct, "WIDE": wide, "PDL": config.pdl}
 
 
 def _floor_constexprs(config: TopKConfig) -> dict[str, Any]:
-    return {"MAXIMA": config.splits * config.groups, "DIRECT": config.direct}
+    return {"MAXIMA": config.splits * config.groups, "DIRECT": config.direct, "PDL": config.pdl}
 
 
 def _rooms(config: TopKConfig) -> dict[str, Any]:
@@ -123,7 +124,7 @@ def _narrow_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
 
 def _select_constexprs(config: TopKConfig, narrowed: bool) -> dict[str, Any]:
     sizes = {"SPLITS": config.splits, "MAX_K": config.max_k, "DIRECT": config.direct}
-    return {**sizes, **_rooms(config), "NARROWED": narrowed}
+    return {**sizes, **_rooms(config), "NARROWED": narrowed, "PDL": config.pdl and narrowed}
 
 
 def _check(scores, seq_lens, page_table, page_size) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from .pdl import let_next_start, wait_for_previous
 from .topk_device import LOWEST, emit, emit_in_turn, kth_key, middle, ordered_key, select, tie_cutoff
 
 # These differ from call to call: specialised for 1 and multiples of 16, a new combination would be compiled while serving.
@@ -45,8 +46,10 @@ def read_keys(score_row, index, length, WIDE: tl.constexpr):
 def dsv4_topk_group_max_kernel(
     score_ptr, length_ptr, max_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
+    PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass 1, one program a split: the largest key of each of GROUPS interleaved groups."""
+    let_next_start(PDL)
     split = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
@@ -61,9 +64,11 @@ def dsv4_topk_group_max_kernel(
 
 @triton.jit(do_not_specialize=(*SCALARS, "k"))
 def dsv4_topk_floor_kernel(
-    length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr
+    length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr, PDL: tl.constexpr
 ):  # fmt: skip
     """Pass 2, one program a row: a key that between k and 1.25 k of the maxima reach, or the k-th largest itself."""
+    let_next_start(PDL)
+    wait_for_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     if row_length(length_ptr, row, length_stride, limit) > DIRECT:
         maxima = tl.load(max_ptr + row * MAXIMA + tl.arange(0, MAXIMA))
@@ -76,9 +81,11 @@ def dsv4_topk_floor_kernel(
 def dsv4_topk_narrow_kernel(
     score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
     SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
-    ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
+    ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass 3, one program a split: list what lies above the row's floor, and the first entries equal to it."""
+    let_next_start(PDL)
+    wait_for_previous(PDL)
     split = tl.program_id(0)
     row = tl.program_id(1).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
@@ -184,9 +191,10 @@ def dsv4_topk_select_kernel(
     score_ptr, length_ptr, table_ptr, above_ptr, tie_ptr, count_ptr, out_ptr, raw_ptr,
     limit, k, page_size, want_raw, score_stride, length_stride, table_stride, out_stride, raw_stride,
     SPLITS: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr, ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
-    NARROWED: tl.constexpr,
+    NARROWED: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass 4, one program a row: write every one of the row's k slots."""
+    wait_for_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
     score_row = score_ptr + row * score_stride

@@ -11,7 +11,7 @@ class TopKConfig:
 
     Longer ones are narrowed by `splits` programs, each of which reads `step` entries at a time, takes the maxima of
     `groups` groups and has room for `above_room` candidates above the floor and `tie_room` equal to it. With `wide` they
-    read four entries at once where the scores' width is a multiple of four.
+    read four entries at once where the scores' width is a multiple of four. `pdl`: each launch overlaps the one before it.
     """
 
     max_k: int
@@ -24,6 +24,7 @@ class TopKConfig:
     select_warps: int
     step: int = 4096
     wide: bool = False
+    pdl: bool = False
 
     @property
     def above_room(self) -> int:

@@ -6,7 +6,7 @@
 #
 # ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
 # answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
-# (kernel_parts.py) and "kernelbench".
+# (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py) and "kernelbench".
 # They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
@@ -31,6 +31,10 @@ row() { # GPU ROW
     "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
+  sweeps)
+    for sweep in topk hc mla; do
+      CUDA_VISIBLE_DEVICES=$1 timeout 110 "$python" "tools/gpu/${sweep}_sweep.py" --seconds 60 >"$out/${sweep}_sweep.txt" 2>&1
+    done ;;
   kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
   *)
     IFS=: read -r recipe samples starts <<<"$2"

@@ -76,7 +76,7 @@ def decode(
         dsv4_sparse_mla_merge_kernel[(merge_programs,)](
             part, part_lse, length, extra_length, sink, out, lse,
             heads, queries, splits, indices.shape[2], extra_index.shape[2], length.stride(0), extra_length.stride(0),
-            **flags, BLOCK_N=gluon_mla.TOKENS, HEADS=merge.heads, COLUMNS=merge.columns, BLOCK_S=merge.splits,
+            **flags, BLOCK_N=gluon_mla.TOKENS, HEADS=merge.heads, COLUMNS=merge.columns, BLOCK_S=merge.splits, PDL=False,
             INTERPRET=False, num_warps=merge.num_warps,
         )  # fmt: skip
     return out, lse

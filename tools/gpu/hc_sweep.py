@@ -126,13 +126,16 @@ def main() -> int:
         ]
         print(f"T={tokens}: {'  '.join(cells)}", flush=True)
         few = [replace(config, fused=True) for config in SMALL if tokens <= 4 and config.splits > 1]
-        for config in [*few, *SMALL] if tokens <= 64 else LARGE:
+        overlapping = [
+            replace(config, pdl=True) for config in (table, *SMALL) if config.splits > 1 and not config.fused
+        ]
+        for config in [*overlapping, *few, *SMALL] if tokens <= 64 else LARGE:
             if time.monotonic() - start > options.seconds:
                 print(f"out of time before T={tokens} {config}")
                 break
             name = (
                 f"  tokens={config.block_tokens} width={config.block_width} splits={config.splits} "
-                f"warps={config.num_warps} stages={config.num_stages}{' fused' * config.fused}"
+                f"warps={config.num_warps} stages={config.num_stages}{' fused' * config.fused}{' pdl' * config.pdl}"
             )
             print(attempt(name, lambda x, fn, c=config: ours(c, x, fn), sets, BOUND), flush=True)
     return 0

@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -165,7 +166,8 @@ def main() -> int:
         table[batch] = (rule.config, split_count(rule, batch, options.heads, sum(lanes), sms))
     print("FlashMLA".ljust(28) + " ".join(f"B={batch}: {us:.1f}" for batch, us in peers.items()), flush=True)
 
-    configs = [table[batch][0] for batch in batches] + CONFIGS
+    tuned = [table[batch][0] for batch in batches]
+    configs = [*tuned, *(replace(config, pdl=True) for config in tuned), *CONFIGS]
     configs = [config for config in dict.fromkeys(configs) if options.only in name_of(config)]
     best: dict[int, tuple[float, str]] = {}
     for config in configs:

@@ -26,11 +26,12 @@ from mla_sweep import time_us  # noqa: E402
 
 K = 512
 SHAPES = [(1, 4_096), (1, 65_536), (16, 16_384), (64, 4_096), (64, 65_536), (64, 262_144)]
+NARROW = {"wide": True, "step": 1024, "narrow_warps": 4}
 CHANGES = [
-    {}, {"wide": True}, {"wide": True, "step": 2048}, {"wide": True, "step": 1024, "narrow_warps": 4},
-    {"wide": True, "step": 2048, "narrow_warps": 4}, {"wide": True, "step": 2048, "splits": 32, "groups": 64, "tie_room": 64},
-    {"floor_warps": 8}, {"floor_warps": 2}, {"narrow_warps": 4}, {"narrow_warps": 16},
-    {"select_warps": 4}, {"select_warps": 16},
+    {}, {"pdl": True}, {"pdl": True, **NARROW}, NARROW, {"wide": True}, {"wide": True, "step": 2048},
+    {"wide": True, "step": 2048, "narrow_warps": 4},
+    {"wide": True, "step": 2048, "splits": 32, "groups": 64, "tie_room": 64}, {"floor_warps": 8}, {"floor_warps": 2},
+    {"narrow_warps": 4}, {"narrow_warps": 16}, {"select_warps": 4}, {"select_warps": 16},
     {"splits": 8, "groups": 256, "tie_room": 256}, {"splits": 32, "groups": 64, "tie_room": 64},
     {"direct": 2048}, {"direct": 2048, "select_warps": 4}, {"direct": 8192, "select_warps": 16},
 ]  # fmt: skip

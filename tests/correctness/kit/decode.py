@@ -42,7 +42,7 @@ def runnable_configurations() -> tuple[DecodeConfig, ...]:
 
 
 def name_of(config: DecodeConfig) -> str:
-    return f"h{config.block_h}-n{config.block_n}-w{config.num_warps}-s{config.num_stages}"
+    return f"h{config.block_h}-n{config.block_n}-w{config.num_warps}-s{config.num_stages}{'-pdl' * config.pdl}"
 
 
 def recorded(call: Callable[[], Result]) -> tuple[Result, Callable[[], None], str]:
