@@ -208,6 +208,17 @@ def _deep_gemm_hc_split(inputs: HcInputs) -> Call:
     return call
 
 
+def _deep_gemm_hc_merged(inputs: HcInputs) -> Call:
+    """Split, and its partial sums merged and scaled by torch: all of the work, where SGLang's next kernel is not at hand."""
+    split = _deep_gemm_hc_split(inputs)
+
+    def call() -> torch.Tensor:
+        sums, squares = split()
+        return sums.sum(0) * torch.rsqrt(squares.sum(0) / HC_WIDTH + inputs.eps)[:, None]
+
+    return call
+
+
 def _torch_hc(inputs: HcInputs) -> Call:
     def call() -> torch.Tensor:
         wide = inputs.x.float()
@@ -242,6 +253,9 @@ HC = (
     Implementation(OURS_SPLIT, _hc_ours_split, check_split_hc),
     Implementation("DeepGEMM", _deep_gemm_hc, check_peer_hc, ("deep_gemm",)),
     Implementation("DeepGEMM split", _deep_gemm_hc_split, check_split_hc, ("deep_gemm",), "DeepGEMM split, no merge"),
+    Implementation(
+        "DeepGEMM merged", _deep_gemm_hc_merged, check_peer_hc, ("deep_gemm",), "DeepGEMM split, torch merge"
+    ),
     Implementation("torch fp32", _torch_hc, check_peer_hc),
 )
 
