@@ -57,6 +57,7 @@ SCALARS = (
 
 @gluon.jit
 def _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH: gl.constexpr):
+    """How many lanes of a request's row of ``width`` indices count."""
     length = width
     if HAS_LENGTH:
         length = gl.minimum(gl.maximum(gl.load(length_ptr + request * length_stride), 0), width)
@@ -99,35 +100,59 @@ def _side_by_side(a, b, TOKENS: gl.constexpr, WIDTH: gl.constexpr):
 
 
 @gluon.jit
+def _page_of(
+    token, tile, main_tiles, kv_ptr, extra_kv_ptr, page_shift, extra_page_shift, page_stride, extra_page_stride,
+    HAS_EXTRA: gl.constexpr,
+):  # fmt: skip
+    """Where the page of each of a tile's tokens starts, the token's slot in it, and how many slots it has."""
+    base = kv_ptr
+    shift = page_shift
+    stride = page_stride
+    if HAS_EXTRA:
+        is_main = tile < main_tiles
+        base = gl.where(is_main, kv_ptr, extra_kv_ptr)
+        shift = gl.where(is_main, page_shift, extra_page_shift)
+        stride = gl.where(is_main, page_stride, extra_page_stride)
+    page_size = 1 << shift
+    return base + (token >> shift).to(gl.int64) * stride, token & (page_size - 1), page_size
+
+
+@gluon.jit
+def _scales(page, slot, page_size, token):
+    """The eight scale bytes of each token as one int64, 0 where there is no token."""
+    scale_at = (page + page_size * DATA_BYTES + slot * SCALE_BYTES).to(gl.pointer_type(gl.int64), bitcast=True)
+    return gl.load(scale_at, mask=token >= 0, other=0)
+
+
+@gluon.jit
 def _read(
     tiles, live_lines, ready, free, kv_ptr, extra_kv_ptr, index_row, extra_index_row, step, extra_step,
     length, extra_length, main_tiles, first, last, page_shift, extra_page_shift, page_stride, extra_page_stride,
     TOKENS: gl.constexpr, HAS_EXTRA: gl.constexpr,
 ):  # fmt: skip
-    """The reader's warps: tile after tile, as soon as both consumers have done with the one before the last."""
+    """The reader's warps: each half of a tile as soon as the tile before the last is done with there."""
     columns = gl.expand_dims(gl.arange(0, 64, gl.SliceLayout(0, GROUP)), 0)
     token = _tile_tokens(
         first, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
     )
+    next_token = _tile_tokens(
+        first + 1, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
+    )
+    page, slot, page_size = _page_of(
+        token, first, main_tiles, kv_ptr, extra_kv_ptr, page_shift, extra_page_shift, page_stride, extra_page_stride,
+        HAS_EXTRA,
+    )  # fmt: skip
+    scale_bytes = _scales(page, slot, page_size, token)
     for tile in range(first, last):
         turn = tile - first
         stage = turn & 1
-        base = kv_ptr
-        shift = page_shift
-        stride = page_stride
-        if HAS_EXTRA:
-            is_main = tile < main_tiles
-            base = gl.where(is_main, kv_ptr, extra_kv_ptr)
-            shift = gl.where(is_main, page_shift, extra_page_shift)
-            stride = gl.where(is_main, page_stride, extra_page_stride)
+        page, slot, page_size = _page_of(
+            token, tile, main_tiles, kv_ptr, extra_kv_ptr, page_shift, extra_page_shift, page_stride,
+            extra_page_stride, HAS_EXTRA,
+        )  # fmt: skip
         live = token >= 0
-        page_size = 1 << shift
-        page = base + (token >> shift).to(gl.int64) * stride
-        slot = token & (page_size - 1)
         data = gl.expand_dims(page + slot * DATA_BYTES, 1)
         mask = gl.expand_dims(live, 1)
-        scale_at = (page + page_size * DATA_BYTES + slot * SCALE_BYTES).to(gl.pointer_type(gl.int64), bitcast=True)
-        scale_bytes = gl.load(scale_at, mask=live, other=0)
         raw0 = gl.load(data + columns, mask=mask, other=0)
         raw1 = gl.load(data + (64 + columns), mask=mask, other=0)
         raw2 = gl.load(data + (128 + columns), mask=mask, other=0)
@@ -137,25 +162,36 @@ def _read(
         raw6 = gl.load(data + (384 + columns), mask=mask, other=0)
         rope_at = (data + 448).to(gl.pointer_type(gl.bfloat16), bitcast=True)
         rope = gl.load(rope_at + columns, mask=mask, other=0.0)
-        # The next tile's tokens are under way while this one is dequantised: their rows are the longer wait.
-        token = _tile_tokens(
-            tile + 1, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
+        # Scales are read a tile ahead and tokens two: a scale that is used where it is loaded holds up half the loads.
+        page, slot, page_size = _page_of(
+            next_token, tile + 1, main_tiles, kv_ptr, extra_kv_ptr, page_shift, extra_page_shift, page_stride,
+            extra_page_stride, HAS_EXTRA,
+        )  # fmt: skip
+        next_scales = _scales(page, slot, page_size, next_token)
+        after = _tile_tokens(
+            tile + 2, main_tiles, length, extra_length, index_row, extra_index_row, step, extra_step, TOKENS, HAS_EXTRA
         )
-        mbarrier.wait(free.index(stage), ((turn >> 1) & 1) ^ 1)
-        # Stored in two pieces, since each store waits for all warps of the reader.
+        mbarrier.wait(free.index(2 * stage), ((turn >> 1) & 1) ^ 1)
         first_half = _side_by_side(_dequantised(raw0, scale_bytes, 0), _dequantised(raw1, scale_bytes, 1), TOKENS, 64)
         second_half = _side_by_side(_dequantised(raw2, scale_bytes, 2), _dequantised(raw3, scale_bytes, 3), TOKENS, 64)
         tiles.index(2 * stage).store(_side_by_side(first_half, second_half, TOKENS, 128))
+        live_lines.index(stage).store(live.to(gl.int32))
+        fence_async_shared()
+        mbarrier.arrive(ready.index(2 * stage), count=1)
+        mbarrier.wait(free.index(2 * stage + 1), ((turn >> 1) & 1) ^ 1)
         first_half = _side_by_side(_dequantised(raw4, scale_bytes, 4), _dequantised(raw5, scale_bytes, 5), TOKENS, 64)
         second_half = _side_by_side(_dequantised(raw6, scale_bytes, 6), rope, TOKENS, 64)
         tiles.index(2 * stage + 1).store(_side_by_side(first_half, second_half, TOKENS, 128))
-        live_lines.index(stage).store(live.to(gl.int32))
         fence_async_shared()
-        mbarrier.arrive(ready.index(stage), count=1)
+        mbarrier.arrive(ready.index(2 * stage + 1), count=1)
+        token = next_token
+        next_token = after
+        scale_bytes = next_scales
 
 
 @gluon.jit
 def _tokens_share(peak, total, sink):
+    """The tokens' share of the softmax's denominator (the sink has the rest), 0 for a row without tokens."""
     natural = peak * LN2
     highest = gl.maximum(natural, sink)
     finite = (highest > float("-inf")) & (highest < float("inf"))
@@ -176,11 +212,18 @@ def _store_output(acc, factor, out_ptr, heads, live_heads, FIRST: gl.constexpr):
 
 @gluon.jit
 def _score(
-    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, first, last, scale_log2,
-    out_ptr, lse_ptr, lse_stride, sink_ptr, head, heads,
+    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, scored, first, last, scale_log2,
+    q_row, q_stride_h, q_stride_d, out_ptr, lse_ptr, lse_stride, sink_ptr, head, heads,
     HEADS: gl.constexpr, TOKENS: gl.constexpr, HAS_SINK: gl.constexpr, SPLIT: gl.constexpr,
 ):  # fmt: skip
-    """Scores, softmax, and the first half of the output; what the second half needs is handed over tile by tile."""
+    """The queries, then the scores, the softmax and the output's first 256 dimensions, tile by tile."""
+    offs_h = head + gl.arange(0, HEADS, gl.SliceLayout(1, QUERY))
+    live_h = gl.expand_dims(offs_h < heads, 1)
+    dims = gl.expand_dims(gl.arange(0, 256, gl.SliceLayout(0, QUERY)), 0)
+    q_at = q_row + gl.expand_dims(offs_h.to(gl.int64), 1) * q_stride_h
+    queries_shared.index(0).store(gl.load(q_at + dims * q_stride_d, mask=live_h, other=0.0))
+    queries_shared.index(1).store(gl.load(q_at + (256 + dims) * q_stride_d, mask=live_h, other=0.0))
+    fence_async_shared()
     rows: gl.constexpr = gl.SliceLayout(1, SCORE)
     out_rows: gl.constexpr = gl.SliceLayout(1, OUTPUT)
     peak = gl.full([HEADS], float("-inf"), gl.float32, rows)
@@ -190,14 +233,17 @@ def _score(
     for tile in range(first, last):
         turn = tile - first
         stage = turn & 1
-        mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
+        again = (turn >> 1) & 1
         left = tiles.index(2 * stage)
         right = tiles.index(2 * stage + 1)
         nothing = gl.full([HEADS, TOKENS], 0.0, gl.float32, SCORE)
+        mbarrier.wait(ready.index(2 * stage), again)
         score = warpgroup_mma_init(nothing)
         score = warpgroup_mma(queries_shared.index(0), left.permute((1, 0)), score, use_acc=False, is_async=True)
+        mbarrier.wait(ready.index(2 * stage + 1), again)
         score = warpgroup_mma(queries_shared.index(1), right.permute((1, 0)), score, is_async=True)
         score = warpgroup_mma_wait(0, deps=[score])
+        mbarrier.arrive(scored, count=1)
         live = live_lines.index(stage).load(gl.SliceLayout(0, SCORE)) != 0
         score = gl.where(gl.expand_dims(live, 0), score * scale_log2, float("-inf"))
         new_peak = gl.maximum(peak, gl.ceil(gl.max(score, 1)))
@@ -207,17 +253,16 @@ def _score(
         total = total * alpha + gl.sum(weight, 1)
         peak = new_peak
         rounded = gl.inline_asm_elementwise(FP32_TO_BF16, "=r,r,r", [weight], gl.bfloat16, is_pure=True, pack=2)
-        rounded_total = rounded_total * alpha + gl.sum(rounded.to(gl.float32), 1)
-        mbarrier.wait(taken, (turn & 1) ^ 1)
-        weights.store(rounded)
-        factors.store(alpha)
+        mbarrier.wait(taken.index(stage), again ^ 1)
+        weights.index(stage).store(rounded)
+        factors.index(stage).store(alpha)
         fence_async_shared()
-        mbarrier.arrive(handed, count=1)
-        out_alpha = gl.convert_layout(alpha, out_rows)
-        acc = acc * gl.expand_dims(out_alpha, 1)
+        mbarrier.arrive(handed.index(stage), count=1)
+        acc = acc * gl.expand_dims(gl.convert_layout(alpha, out_rows), 1)
         acc = warpgroup_mma(gl.convert_layout(rounded, WEIGHT), left, acc, is_async=True)
+        rounded_total = rounded_total * alpha + gl.sum(rounded.to(gl.float32), 1)
         acc = warpgroup_mma_wait(0, deps=[acc])
-        mbarrier.arrive(free.index(stage), count=1)
+        mbarrier.arrive(free.index(2 * stage), count=1)
 
     offs = head + gl.arange(0, HEADS, rows)
     share = gl.full([HEADS], 1.0, gl.float32, rows)
@@ -232,33 +277,38 @@ def _score(
         gl.store(lse_ptr + offs * lse_stride, (peak + gl.log2(total)) * LN2, mask=offs < heads)
     factor = share / gl.where(rounded_total == 0.0, 1.0, rounded_total)
     turns = last - first
-    mbarrier.wait(taken, (turns & 1) ^ 1)
-    factors.store(factor)
-    mbarrier.arrive(handed, count=1)
+    # Not before: a barrier two phases on looks as if it had not moved.
+    mbarrier.wait(taken.index(turns & 1), ((turns >> 1) & 1) ^ 1)
+    mbarrier.arrive(scored, count=1)
+    factors.index(turns & 1).store(factor)
+    mbarrier.arrive(handed.index(turns & 1), count=1)
     out_heads = head + gl.arange(0, HEADS, out_rows)
     _store_output(acc, gl.convert_layout(factor, out_rows), out_ptr, out_heads, out_heads < heads, 0)
 
 
 @gluon.jit
 def _second_half(
-    tiles, weights, factors, ready, free, handed, taken, first, last, out_ptr, head, heads, HEADS: gl.constexpr
+    tiles, weights, factors, ready, free, handed, taken, scored, first, last, out_ptr, head, heads, HEADS: gl.constexpr
 ):  # fmt: skip
-    """The output's other 256 dimensions, from the weights that the first consumer hands over."""
+    """The output's other 256 dimensions, while the first consumer is at the next tile's softmax."""
     out_rows: gl.constexpr = gl.SliceLayout(1, OUTPUT)
     acc = gl.full([HEADS, 256], 0.0, gl.float32, OUTPUT)
     for tile in range(first, last):
         turn = tile - first
         stage = turn & 1
-        mbarrier.wait(ready.index(stage), (turn >> 1) & 1)
-        mbarrier.wait(handed, turn & 1)
-        alpha = factors.load(out_rows)
+        again = (turn >> 1) & 1
+        mbarrier.wait(handed.index(stage), again)
+        alpha = factors.index(stage).load(out_rows)
         acc = acc * gl.expand_dims(alpha, 1)
-        acc = warpgroup_mma(weights, tiles.index(2 * stage + 1), acc, is_async=True)
+        mbarrier.wait(scored, (turn + 1) & 1)
+        mbarrier.wait(ready.index(2 * stage + 1), again)
+        acc = warpgroup_mma(weights.index(stage), tiles.index(2 * stage + 1), acc, is_async=True)
         acc = warpgroup_mma_wait(0, deps=[acc])
-        mbarrier.arrive(taken, count=1)
-        mbarrier.arrive(free.index(stage), count=1)
-    mbarrier.wait(handed, (last - first) & 1)
-    factor = factors.load(out_rows)
+        mbarrier.arrive(free.index(2 * stage + 1), count=1)
+        mbarrier.arrive(taken.index(stage), count=1)
+    turns = last - first
+    mbarrier.wait(handed.index(turns & 1), (turns >> 1) & 1)
+    factor = factors.index(turns & 1).load(out_rows)
     out_heads = head + gl.arange(0, HEADS, out_rows)
     _store_output(acc, factor, out_ptr, out_heads, out_heads < heads, 256)
 
@@ -298,26 +348,24 @@ def dsv4_sparse_mla_hopper_kernel(
         return
 
     head = (program % head_tiles) * HEADS
-    offs_h = head + gl.arange(0, HEADS, gl.SliceLayout(1, QUERY))
-    live_h = gl.expand_dims(offs_h < heads, 1)
-    dims = gl.expand_dims(gl.arange(0, 256, gl.SliceLayout(0, QUERY)), 0)
-    q_row = q_ptr + request * q_stride_b + query * q_stride_s + gl.expand_dims(offs_h.to(gl.int64), 1) * q_stride_h
+    q_row = q_ptr + request * q_stride_b + query * q_stride_s
     queries_shared = gl.allocate_shared_memory(gl.bfloat16, [2, HEADS, 256], TILE_SHARED)
-    queries_shared.index(0).store(gl.load(q_row + dims * q_stride_d, mask=live_h, other=0.0))
-    queries_shared.index(1).store(gl.load(q_row + (256 + dims) * q_stride_d, mask=live_h, other=0.0))
     tiles = gl.allocate_shared_memory(gl.bfloat16, [4, TOKENS, 256], TILE_SHARED)
-    weights = gl.allocate_shared_memory(gl.bfloat16, [HEADS, TOKENS], TILE_SHARED)
-    factors = gl.allocate_shared_memory(gl.float32, [HEADS], LINE_SHARED)
+    weights = gl.allocate_shared_memory(gl.bfloat16, [2, HEADS, TOKENS], TILE_SHARED)
+    factors = gl.allocate_shared_memory(gl.float32, [2, HEADS], LINE_SHARED)
     live_lines = gl.allocate_shared_memory(gl.int32, [2, TOKENS], LINE_SHARED)
-    ready = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    free = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
-    handed = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
-    taken = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    ready = gl.allocate_shared_memory(gl.int64, [4, 1], mbarrier.MBarrierLayout())
+    free = gl.allocate_shared_memory(gl.int64, [4, 1], mbarrier.MBarrierLayout())
+    handed = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    taken = gl.allocate_shared_memory(gl.int64, [2, 1], mbarrier.MBarrierLayout())
+    scored = gl.allocate_shared_memory(gl.int64, [1], mbarrier.MBarrierLayout())
+    for half in gl.static_range(4):
+        mbarrier.init(ready.index(half), count=1)
+        mbarrier.init(free.index(half), count=1)
     for stage in gl.static_range(2):
-        mbarrier.init(ready.index(stage), count=1)
-        mbarrier.init(free.index(stage), count=2)
-    mbarrier.init(handed, count=1)
-    mbarrier.init(taken, count=1)
+        mbarrier.init(handed.index(stage), count=1)
+        mbarrier.init(taken.index(stage), count=1)
+    mbarrier.init(scored, count=1)
     fence_async_shared()
 
     index_row = index_ptr + request * index_stride_b + query * index_stride_s
@@ -336,11 +384,18 @@ def dsv4_sparse_mla_hopper_kernel(
             (
                 _score,
                 (
-                    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, first, last,
-                    scale_log2, out_row, lse_row, lse_stride, sink_ptr, head, heads, HEADS, TOKENS, HAS_SINK, SPLIT,
+                    queries_shared, tiles, weights, factors, live_lines, ready, free, handed, taken, scored,
+                    first, last, scale_log2, q_row, q_stride_h, q_stride_d, out_row, lse_row, lse_stride, sink_ptr,
+                    head, heads, HEADS, TOKENS, HAS_SINK, SPLIT,
                 ),
             ),
-            (_second_half, (tiles, weights, factors, ready, free, handed, taken, first, last, out_row, head, heads, HEADS)),
+            (
+                _second_half,
+                (
+                    tiles, weights, factors, ready, free, handed, taken, scored, first, last,
+                    out_row, head, heads, HEADS,
+                ),
+            ),
             (
                 _read,
                 (
