@@ -1,0 +1,112 @@
+"""Compile the Gluon decode for Hopper, for calls of several kinds, without a card.
+
+Run as a program it prints its kernels as JSON, in a process of its own: Triton decides when it is imported whether kernels
+are compiled or interpreted, and Gluon's cannot be interpreted.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock
+
+TOOLS = Path(__file__).resolve().parents[3] / "tools" / "gpu"
+TIMEOUT_S = 300
+FLAGS = ("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK")
+STEPS = ("q_stride_d", "index_stride_k", "extra_index_stride_k")  # constants where a call's are 1
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """One compilation: its PTX, the parameters it takes by name, bytes of shared memory, warps and heads of a block."""
+
+    ptx: str
+    parameters: tuple[str, ...]
+    shared: int
+    warps: int
+    heads: int
+    tokens: int
+
+
+@functools.cache
+def kernels() -> dict[str, Compiled]:
+    """Compile for every kind of call in a child process; return the kernels by ``name_of`` their call."""
+    environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    user = hashlib.sha256(str(Path.home()).encode()).hexdigest()[:12]
+    # Workers that ask for the same would compile it twice: the second waits, and finds Triton's cache filled.
+    with FileLock(Path(tempfile.gettempdir()) / f"dsv4-gluon-{user}.lock"):
+        command = [sys.executable, __file__]
+        child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(command)} exited with {child.returncode}:\n{child.stderr[-4000:]}")
+    read = {
+        name: entry | {"parameters": tuple(entry["parameters"])} for name, entry in json.loads(child.stdout).items()
+    }
+    return {name: Compiled(**entry) for name, entry in read.items()}
+
+
+def name_of(flags: dict[str, bool], steps: dict[str, bool], split: bool) -> str:
+    """A call's kind: which of FLAGS hold, which of STEPS are 1, and whether its tokens are split."""
+    set_ = [name for name, holds in (flags | {f"{step}=1": one for step, one in steps.items()}).items() if holds]
+    return " ".join([*sorted(set_), "split" if split else "whole"])
+
+
+# Every flag set and all inputs contiguous, as in serving; none set and all strided; and a mixture.
+KINDS = (
+    (dict.fromkeys(FLAGS, True), dict.fromkeys(STEPS, True), False),
+    (dict.fromkeys(FLAGS, True), dict.fromkeys(STEPS, True), True),
+    (dict.fromkeys(FLAGS, False), dict.fromkeys(STEPS, False), False),
+    (
+        {"HAS_LENGTH": True, "HAS_EXTRA": True, "HAS_EXTRA_LENGTH": False, "HAS_SINK": False},
+        {"q_stride_d": True, "index_stride_k": True, "extra_index_stride_k": False},
+        True,
+    ),
+)
+
+
+def main() -> None:
+    sys.path.insert(0, str(TOOLS))
+    import gluon_mla
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.experimental.gluon._runtime import GluonASTSource
+
+    kernel = gluon_mla.dsv4_sparse_mla_hopper_kernel
+    tiles = {"HEADS": gluon_mla.HEADS, "TOKENS": gluon_mla.TOKENS}
+    tiles |= {"READER_REGISTERS": gluon_mla.READER_REGISTERS, "SECOND_REGISTERS": gluon_mla.SECOND_REGISTERS}
+    found = {}
+    for flags, steps, split in KINDS:
+        pointers = {
+            "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
+            "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32", "out_ptr": "*bf16",
+            "lse_ptr": "*fp32", "part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32",
+        }  # fmt: skip
+        constants = {step: 1 for step, one in steps.items() if one} | flags | {"SPLIT": split} | tiles
+        signature = dict.fromkeys(kernel.arg_names, "i32") | {"scale_log2": "fp32"} | pointers
+        signature |= dict.fromkeys(constants, "constexpr")
+        # As a launch finds them: a tensor starts, and a page and a row of heads go on, at multiples of 16.
+        aligned = (*pointers, "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
+        attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
+        source = GluonASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+        result = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        found[name_of(flags, steps, split)] = {
+            "ptx": result.asm["ptx"],
+            "parameters": [name for name in kernel.arg_names if name not in constants],
+            "shared": result.metadata.shared,
+            "warps": result.metadata.num_warps,
+            "heads": gluon_mla.HEADS,
+            "tokens": gluon_mla.TOKENS,
+        }
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
