@@ -166,6 +166,15 @@ def test_a_fence_counts_only_for_what_was_written_before_it_and_told_after_it():
         run_one({"fence": FENCE} | {name: part for name, part in LEGAL.items() if name != "fence"})
 
 
+def test_the_readers_fence_does_not_stand_for_the_writers():
+    write = "setp.eq.b32 %p6, %r2, 0; @!%p6 bra $MEET;" + copy_to_shared(8192)
+    read = f"$MEET: barrier.sync 1; @%p6 bra $END; {FENCE} bar.sync 2, 128; {FIRST} {ONE} {WAIT} $END: nop;"
+    given = swizzled(random_matrix(64, 64, 1))
+    run(write + FENCE + read, given, groups=2, shared=8192)
+    with pytest.raises(MissingFenceError):
+        run(write + read, given, groups=2, shared=8192)
+
+
 @pytest.mark.parametrize(
     ("after", "what"),
     [

@@ -7,13 +7,15 @@ import math
 
 import numpy as np
 import torch
-from dsv4_kernels import layout
+from dsv4_kernels import layout, reference
 from ptx.machine import Block
 from ptx.memory import GlobalMemory
 from ptx.parse import Program, parse
 
 from kit.cache import DecodeInputs
+from kit.compare import assert_decode_close
 from kit.gluon_compiled import FLAGS, STEPS, Compiled, kernels, name_of
+from kit.rounding import rounding_of
 
 POISON = 0xFF  # NaN as bf16 and as fp32: what outputs and scratch hold before the launch
 WARPS = 4  # of a warpgroup
@@ -59,6 +61,11 @@ def decode(
         return _merged(inputs, splits, kernel, memory, out_at, lse_at)
     out = _read(memory, out_at, np.uint16, (batch, queries, heads, layout.HEAD_DIM)).view(torch.bfloat16)
     return out, _read(memory, lse_at, np.float32, (batch, heads, queries))
+
+
+def assert_right(actual: Result, inputs: DecodeInputs) -> None:
+    """Compare with the oracle that does not round."""
+    assert_decode_close(actual, reference.sparse_mla_decode(*inputs.arguments()), rounding_of(inputs))
 
 
 def _arguments(inputs: DecodeInputs, splits: int, memory: GlobalMemory) -> tuple[dict[str, int], int, int]:

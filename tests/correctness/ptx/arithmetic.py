@@ -26,14 +26,9 @@ def _ftz(function: Function) -> Function:
     return lambda *values: flushed(function(*(flushed(value) for value in values)))
 
 
-def _wide(kind: str) -> Function:
-    to = np.int64 if kind[0] == "s" else np.uint64
-    return lambda a, b: (a.astype(to) * b.astype(to)).view(np.uint64)
-
-
-def _wide_add(kind: str) -> Function:
-    product = _wide(kind)
-    return lambda a, b, c: product(a, b) + c
+def _wide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product in twice as many bits: ``astype`` extends a signed operand by its sign, an unsigned one by zeros."""
+    return a.astype(np.uint64) * b.astype(np.uint64)
 
 
 def _shift_left(bits: int) -> Function:
@@ -105,8 +100,8 @@ for _kind in ("s32", "u32", "s64", "u64"):
     TABLE[f"mul.lo.{_kind}"] = _row(f"{_kind} {_kind}", _kind, np.multiply)
     TABLE[f"mad.lo.{_kind}"] = _row(f"{_kind} {_kind} {_kind}", _kind, lambda a, b, c: a * b + c)
 for _kind in ("s32", "u32"):
-    TABLE[f"mul.wide.{_kind}"] = _row(f"{_kind} {_kind}", "u64", _wide(_kind))
-    TABLE[f"mad.wide.{_kind}"] = _row(f"{_kind} {_kind} u64", "u64", _wide_add(_kind))
+    TABLE[f"mul.wide.{_kind}"] = _row(f"{_kind} {_kind}", "u64", _wide)
+    TABLE[f"mad.wide.{_kind}"] = _row(f"{_kind} {_kind} u64", "u64", lambda a, b, c: _wide(a, b) + c)
 for _kind in ("pred", "b16", "b32", "b64"):
     for _op, _function in (("and", np.bitwise_and), ("or", np.bitwise_or), ("xor", np.bitwise_xor)):
         TABLE[f"{_op}.{_kind}"] = _row(f"{_kind} {_kind}", _kind, _function)

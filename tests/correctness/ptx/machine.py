@@ -44,8 +44,8 @@ class Block:
         """Which of the program's instructions were executed."""
         self.groups = [Warpgroup(self, program, code, index) for index in range(groups)]
 
-    def run(self, seed: int) -> int:
-        """Run to the end in the interleaving that belongs to a seed; return how many instructions that took."""
+    def run(self, seed: int) -> None:
+        """Run to the end in the interleaving that belongs to a seed."""
         rng = random.Random(seed)
         favour = rng.sample(list(rng.choice(_FAVOURS)) * len(self.groups), len(self.groups))
         runs = [group.run(rng) for group in self.groups]
@@ -61,10 +61,11 @@ class Block:
                 raise DeadlockError(f"nobody can go on: {told}; {len(runs) - len(going)} of {len(runs)} have ended")
             (index,) = rng.choices(ready, [favour[each] for each in ready])
             try:
-                waits[index] = next(runs[index])
+                # As on the card: an overflow or a NaN is a result.
+                with np.errstate(all="ignore"):
+                    waits[index] = next(runs[index])
             except StopIteration:
                 going.remove(index)
-        return sum(group.executed for group in self.groups)
 
     def _all_at_one_barrier(self, waits: list[Wait | None]) -> bool:
         numbers = [wait.number for wait in waits if isinstance(wait, BlockBarrier)]
@@ -75,7 +76,7 @@ class Warpgroup:
     """128 lanes that execute one instruction together; ``rows``: its warps among all of the block's."""
 
     def __init__(self, block: Block, program: Program, code: list[Handler], index: int) -> None:
-        self.block, self.index, self.executed = block, index, 0
+        self.block, self.index = block, index
         self.rows = slice(WARPS * index, WARPS * index + WARPS)
         self.warps = np.arange(self.rows.start, self.rows.stop).repeat(WARP)
         self.registers: dict[str, np.ndarray] = {
@@ -85,56 +86,62 @@ class Warpgroup:
         self.unfenced: set[str] = set()
         self.products = Products()
         self._program, self._code = program, code
+        self._mask: Mask = None
+        self._meet: int | None = None
 
     def run(self, rng: random.Random) -> Iterator[Wait | None]:
         """Execute, yielding at the end of a turn (None) and at every wait."""
         at, turn = 0, rng.randint(*_TURN)
-        mask: Mask = None
-        meet = -1
         while True:
-            # Lanes that a branch sent ahead wait at its target for those that went through.
-            if at == meet:
-                mask, meet = None, -1
-            instruction, handler = self._program.instructions[at], self._code[at]
-            self.block.reached.add(at)
-            at += 1
-            self.executed += 1
-            turn -= 1
-            if turn < 0:
+            if turn == 0:
                 turn = rng.randint(*_TURN)
                 yield None
+            turn -= 1
+            instruction = self._program.instructions[at]
             try:
-                active = self._active(instruction, mask)
-                if instruction.op in _BRANCHES:
-                    target = self._program.labels[instruction.operands[0]]
-                    if mask is not None or (active is not None and active.any() and not active.all()):
-                        if mask is not None or active is None or target < at:
-                            raise UnknownInstructionError("a branch of some lanes that is no simple way forward")
-                        mask, meet = ~active, target
-                    elif active is None or active.all():
-                        at = target
-                    continue
-                if instruction.op == "ret":
-                    if active is not None:
-                        raise UnknownInstructionError("a return of some lanes")
-                    self.products.require_none()
-                    return
-                wait = handler(self, active)
+                wait, following = self._execute(instruction, at)
             except KeyError as missing:
                 what = f"{missing.args[0]} is read before anything wrote it, or while wgmma computes it"
                 raise EmulationError(f"warpgroup {self.index}, {instruction.text[:100]}: {what}") from missing
             except EmulationError as fault:
                 raise type(fault)(f"warpgroup {self.index}, {instruction.text[:100]}: {fault}") from fault
+            if following is None:
+                return
+            at = following
             if wait is not None:
                 yield wait
                 wait.end(self)
 
-    def _active(self, instruction: Instruction, mask: Mask) -> Mask:
-        if not instruction.predicate:
-            return mask
-        predicate = self.registers[instruction.predicate]
-        chosen = ~predicate if instruction.negated else predicate
-        return chosen if mask is None else chosen & mask
+    def _execute(self, instruction: Instruction, at: int) -> tuple[Wait | None, int | None]:
+        """Execute one instruction; return what it waits for, and the number of the next (None: the end)."""
+        self.block.reached.add(at)
+        # Lanes that a branch sent ahead wait at its target for those that went through.
+        if at == self._meet:
+            self._mask = self._meet = None
+        active = self._mask
+        if instruction.predicate:
+            predicate = self.registers[instruction.predicate]
+            chosen = ~predicate if instruction.negated else predicate
+            active = chosen if active is None else chosen & active
+        if instruction.op in _BRANCHES:
+            return None, self._branch(self._program.labels[instruction.operands[0]], active, at + 1)
+        if instruction.op == "ret":
+            if active is not None:
+                raise UnknownInstructionError("a return of some lanes")
+            self.products.require_none()
+            return None, None
+        return self._code[at](self, active), at + 1
+
+    def _branch(self, target: int, active: Mask, following: int) -> int:
+        if self._mask is not None:
+            raise UnknownInstructionError("a branch inside of one that some lanes took")
+        if active is None or active.all():
+            return target
+        if active.any():
+            if target < following:
+                raise UnknownInstructionError("a branch back that only some lanes take")
+            self._mask, self._meet = ~active, target
+        return following
 
 
 def _decoded(instruction: Instruction, program: Program) -> Handler:

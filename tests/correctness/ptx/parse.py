@@ -92,8 +92,13 @@ class _Parser:
             return label.end()
         line_end = body.find("\n", at)
         if body.startswith(_LINES, at):
-            # The kernel's own file is the first; line 0 stands for what the compiler adds.
-            if (found := re.match(r"\.loc\s+1\s+(\d+)", body[at : at + 40])) and found[1] != "0":
+            # The kernel's own file is the first; line 0 stands for what the compiler adds, and inside of a scope, which is
+            # inline assembly, the lines counted are its own.
+            if (
+                len(self._scopes) == 1
+                and (found := re.match(r"\.loc\s+1\s+(\d+)", body[at : at + 40]))
+                and found[1] != "0"
+            ):
                 self._line = int(found[1])
             return line_end if line_end >= 0 else len(body)
         end = body.find(";", at)
