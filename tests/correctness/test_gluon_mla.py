@@ -26,7 +26,7 @@ def case(main: Source, extra: Source | None, heads: int = 64, **more: Any) -> De
 
 # A tile is 64 tokens of one cache. (case, splits)
 CASES = {
-    "no tile": (case(source(0, 64), source(-3, 64, 2)), 1),
+    "no tile": (case(source(0, 64), source(-3, 64, 2), sink="mixed"), 1),
     "one tile": (case(source(64, 64), source(0, 64)), 1),
     "a single token in the second cache": (case(source(0, 64, 256), source(1, 64, 2)), 1),
     "two tiles, neither full": (case(source(50, 64, 256), source(63, 64, 2)), 1),
@@ -37,7 +37,7 @@ CASES = {
     "two queries of two requests": (
         DecodeCase(2, 2, 24, Source(64, 4, 64, (1, 64)), Source(2, 80, 64, (64, 0)), strided=frozenset({"topk_length"})), 1
     ),
-    "lanes all dead": (case(source(64, 64, hole=1.0), source(100, 128, hole=1.0)), 1),
+    "lanes all dead": (case(source(64, 64, hole=1.0), source(100, 128, hole=1.0), sink="-inf"), 1),
     "a dead tile before a live one": (case(source(128, 128, hole=0.6, holes_at="front"), source(64, 64)), 1),
     "mostly dead lanes": (case(source(64, 64, hole=0.97), source(320, 320, hole=0.97), poison=0x7F), 1),
     "sinks of +inf": (case(source(64, 64), source(20, 64), sink="+inf"), 1),

@@ -55,8 +55,8 @@ def kernels() -> dict[str, Compiled]:
 
 def name_of(flags: dict[str, bool], steps: dict[str, bool], split: bool) -> str:
     """A call's kind: which of FLAGS hold, which of STEPS are 1, and whether its tokens are split."""
-    set_ = [name for name, holds in (flags | {f"{step}=1": one for step, one in steps.items()}).items() if holds]
-    return " ".join([*sorted(set_), "split" if split else "whole"])
+    holding = [flag for flag, holds in flags.items() if holds] + [f"{step}=1" for step, one in steps.items() if one]
+    return " ".join([*sorted(holding), "split" if split else "whole"])
 
 
 # Every flag set and all inputs contiguous, as in serving; none set and all strided; and a mixture.

@@ -107,9 +107,10 @@ def _store_matrices(instruction: Instruction, program: Program) -> Handler:
         raise UnknownInstructionError(instruction.text)
 
     def store(group: Warpgroup, active: Mask) -> None:
+        _require_all(active, instruction)
         held = np.stack([read(group) for read in reads]).reshape(4, LANES // WARP, 8, 4)
         rows = np.ascontiguousarray(held.transpose(1, 0, 2, 3)).reshape(LANES, 4)
-        group.block.shared.store(where(group), rows.view(np.uint8), _everyone(active, instruction), group.warps)
+        group.block.shared.store(where(group), rows.view(np.uint8), None, group.warps)
 
     return store
 
@@ -123,8 +124,8 @@ def _shuffle(instruction: Instruction, program: Program) -> Handler:
     read, write = reader(value, "b32", program), writer(to, "b32", program)
 
     def shuffle(group: Warpgroup, active: Mask) -> None:
-        values = read(group).reshape(-1, WARP)[:, source].reshape(-1)
-        write(group, values, _everyone(active, instruction))
+        _require_all(active, instruction)
+        write(group, read(group).reshape(-1, WARP)[:, source].reshape(-1), None)
 
     return shuffle
 
@@ -138,13 +139,14 @@ def _elect(instruction: Instruction, program: Program) -> Handler:
     first = np.arange(LANES) % WARP == 0
 
     def elect(group: Warpgroup, active: Mask) -> None:
-        write_lane(group, np.zeros(LANES, np.uint32), _everyone(active, instruction))
-        write_chosen(group, first, active)
+        _require_all(active, instruction)
+        write_lane(group, np.zeros(LANES, np.uint32), None)
+        write_chosen(group, first, None)
 
     return elect
 
 
-def _everyone(active: Mask, instruction: Instruction) -> None:
+def _require_all(active: Mask, instruction: Instruction) -> None:
     """A warp's lanes do this together: refuse it where only some take part."""
     if active is not None and not active.all():
         raise UnknownInstructionError(f"by some lanes alone: {instruction.text}")

@@ -63,6 +63,10 @@ def _bf16_pair(high: np.ndarray, low: np.ndarray) -> np.ndarray:
     return to_bf16(low).astype(np.uint32) | (to_bf16(high).astype(np.uint32) << np.uint32(16))
 
 
+def _chosen(a: np.ndarray, b: np.ndarray, which: np.ndarray) -> np.ndarray:
+    return np.where(which, a, b)
+
+
 def _same(value: np.ndarray) -> np.ndarray:
     return value
 
@@ -94,6 +98,7 @@ TABLE = {
     "div.s32": _row("s32 s32", "s32", lambda a, b: _quotient(a, b).astype(np.int32)),
     "rem.s32": _row("s32 s32", "s32", lambda a, b: (a - _quotient(a, b) * b).astype(np.int32)),
 }
+_function: Function
 for _kind in ("s32", "u32", "s64", "u64"):
     for _op, _function in (("add", np.add), ("sub", np.subtract), ("min", np.minimum), ("max", np.maximum)):
         TABLE[f"{_op}.{_kind}"] = _row(f"{_kind} {_kind}", _kind, _function)
@@ -118,7 +123,7 @@ for _kind in ("b16", "b32", "b64", "s16", "u16", "s32", "u32", "s64", "u64", "f3
         TABLE[f"setp.{_op}.{_kind}"] = _row(f"{_kind} {_kind}", "pred", _function)
     TABLE[f"setp.ne.{_kind}"] = _row(f"{_kind} {_kind}", "pred", lambda a, b: (a < b) | (a > b))
 for _kind in ("b16", "b32", "b64", "f32"):
-    TABLE[f"selp.{_kind}"] = _row(f"{_kind} {_kind} pred", _kind, lambda a, b, which: np.where(which, a, b))
+    TABLE[f"selp.{_kind}"] = _row(f"{_kind} {_kind} pred", _kind, _chosen)
 for _kind in ("pred", "b16", "u16", "b32", "u32", "s32", "f32", "b64", "u64", "s64"):
     TABLE[f"mov.{_kind}"] = _row(_kind, _kind, _same)
 
