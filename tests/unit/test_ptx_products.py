@@ -188,6 +188,15 @@ def test_a_product_in_flight_is_left_alone(after, what):
         run_one(LEGAL | {"wait": "", "after": after})
 
 
+def test_a_left_operand_in_registers_is_left_alone_until_the_product_is_over():
+    zeros = "".join(f"mov.b32 %r{40 + at}, 0;" for at in range(4))
+    of_registers = product(64, "{%r40,%r41,%r42,%r43}", descriptor(0, 8192, 1024), 1, 0)
+    parts = LEGAL | {"first": zeros + FIRST, "product": of_registers}
+    run_one(parts | {"after": "mov.b32 %r41, 1;"})
+    with pytest.raises(EmulationError, match=r"%r41 was written while wgmma read it"):
+        run_one(parts | {"wait": "mov.b32 %r41, 1;" + WAIT})
+
+
 def test_sums_that_were_touched_need_another_fence():
     again = ONE.replace("mov.pred %p5, 0", "mov.pred %p5, 1")
     run_one(LEGAL | {"again": FIRST + again, "over": WAIT})
