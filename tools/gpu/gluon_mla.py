@@ -4,7 +4,8 @@ It computes what ``dsv4_sparse_mla_decode_kernel`` computes, tile for tile and i
 Keys are values in MLA, so a dequantised tile [64 tokens, 512] in shared memory serves all of it. One warpgroup has the
 scores, the softmax and the output's first 256 dimensions, one the other 256, and one fills two tiles in turn.
 
-An experiment: it compiles, and nothing has run it on a card yet. gluon_mla_check.py proves and times it there.
+An experiment: no table chooses it, and no card has run it yet. Its PTX is proved by emulation (tests/correctness/ptx);
+gluon_mla_check.py proves and times it on a card.
 """
 
 from __future__ import annotations
