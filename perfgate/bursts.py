@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from perfgate.sweep import FIRST_ID, Show, SweepTimeout
+from perfgate.sweep import Show, SweepTimeout, random_ids
 
 SendMany = Callable[[Sequence[Sequence[int]], Sequence[int], float], None]
 """(input ids of each prompt, tokens to generate of each, timeout in seconds): returns when all are answered."""
@@ -84,7 +84,7 @@ def bursts(
                 )
             show(f"warm-up bursts: round {number}, {size} prompts at once (of {', '.join(map(str, sizes))})")
             tokens = min(prompt_tokens, PROMPT_TOKENS)
-            prompts = [[dice.randrange(FIRST_ID, vocabulary) for _ in range(tokens)] for _ in range(size)]
+            prompts = [random_ids(dice, tokens, vocabulary) for _ in range(size)]
             send(prompts, output_lengths(size), left)
         appeared = compiled(since) if compiled else None
         if not appeared:

@@ -117,7 +117,7 @@ class OutputGate:
 def prompts(table: Output, vocabulary: int) -> list[list[int]]:
     """One prompt of random ids for each length, the same ones for the same table and vocabulary."""
     dice = random.Random(SEED)
-    return [[dice.randrange(sweep.FIRST_ID, vocabulary) for _ in range(length)] for length in table.prompt_lengths]
+    return [sweep.random_ids(dice, length, vocabulary) for length in table.prompt_lengths]
 
 
 def vocabulary(server: Server) -> int:

@@ -56,9 +56,8 @@ def take(base_url: str, folder: Path, seconds: float, sleep: Callable[[float], N
     http.post_json(base_url + "/generate", {"input_ids": ids, "sampling_params": sampling}, seconds)
     deadline = time.monotonic() + seconds
     while True:
-        for path in sorted(folder.rglob(TRACES)):
-            if (found := _read(path)) is not None:
-                return found
+        if (found := stored(folder)) is not None:
+            return found
         if time.monotonic() > deadline:
             raise TraceMissing(f"SGLang's profiler wrote none to {folder} within {seconds:.0f} s")
         sleep(0.5)

@@ -16,6 +16,11 @@ FIRST_ID = 16
 """Ids below are a tokenizer's special ones, which a model may treat apart."""
 
 
+def random_ids(dice: random.Random, length: int, vocabulary: int) -> list[int]:
+    """A prompt of so many ids, none of them special, that no cached prefix matches."""
+    return [dice.randrange(FIRST_ID, vocabulary) for _ in range(length)]
+
+
 class SweepTimeout(RuntimeError):
     """The sweep was not done by its deadline; the message says how far it came."""
 
@@ -72,7 +77,7 @@ def sweep(
                 )
             show(f"warm-up sweep: round {number}, prompt of {length} tokens ({done + 1} of {len(lengths)})")
             asked = clock()
-            send([dice.randrange(FIRST_ID, vocabulary) for _ in range(length)], left)
+            send(random_ids(dice, length, vocabulary), left)
             if (took := clock() - asked) > slowest:
                 slowest, at = took, length
         if slowest <= stall_seconds:

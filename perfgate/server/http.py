@@ -7,7 +7,7 @@ import re
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # a loopback server is never behind a proxy
@@ -65,30 +65,38 @@ def post_json(url: str, value: dict[str, Any], timeout: float) -> bytes:
 
 def generate_one(base_url: str, ids: Sequence[int], timeout: float) -> None:
     """Send one prompt of exactly these token ids for one token. Raises ServerHttpError for anything but an answer."""
-    sampling = {"max_new_tokens": 1, "temperature": 0.0, "ignore_eos": True}
-    url = base_url + "/generate"
-    try:
-        answer = post_json(url, {"input_ids": list(ids), "sampling_params": sampling}, timeout)
-        value = json.loads(answer)
-    except (ServerHttpError, ValueError) as error:
-        raise ServerHttpError(f"{error} ({len(ids)} prompt tokens)") from None
-    if not isinstance(value, dict) or "error" in value or "meta_info" not in value:
-        raise ServerHttpError(f"POST {url} ({len(ids)} prompt tokens): no generation in {str(value)[:200]}")
+    asked = {"input_ids": list(ids), "sampling_params": _greedy(1)}
+    _generate(base_url, asked, timeout, f"{len(ids)} prompt tokens", _answered)
 
 
 def generate_burst(base_url: str, prompts: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float) -> None:
     """Send prompts of exactly these token ids at once, one of ``lengths`` tokens to generate for each. Raises ServerHttpError
     unless all are answered."""
-    sampling = [{"max_new_tokens": length, "temperature": 0.0, "ignore_eos": True} for length in lengths]
+    asked = {"input_ids": [list(one) for one in prompts], "sampling_params": [_greedy(length) for length in lengths]}
+
+    def all_answered(value: object) -> bool:
+        return isinstance(value, list) and len(value) == len(prompts) and all(map(_answered, value))
+
+    _generate(base_url, asked, timeout, f"{len(prompts)} prompts at once", all_answered)
+
+
+def _greedy(tokens: int) -> dict[str, Any]:
+    return {"max_new_tokens": tokens, "temperature": 0.0, "ignore_eos": True}
+
+
+def _answered(value: object) -> bool:
+    return isinstance(value, dict) and "error" not in value and "meta_info" in value
+
+
+def _generate(base_url: str, asked: dict[str, Any], timeout: float, what: str, good: Callable[[object], bool]) -> None:
+    """Post to ``/generate``; ``what`` was sent stands in every error."""
     url = base_url + "/generate"
     try:
-        ids = [list(one) for one in prompts]
-        value = json.loads(post_json(url, {"input_ids": ids, "sampling_params": sampling}, timeout))
+        value = json.loads(post_json(url, asked, timeout))
     except (ServerHttpError, ValueError) as error:
-        raise ServerHttpError(f"{error} ({len(prompts)} prompts at once)") from None
-    answered = value if isinstance(value, list) else []
-    if len(answered) != len(prompts) or not all(isinstance(one, dict) and "meta_info" in one for one in answered):
-        raise ServerHttpError(f"POST {url} ({len(prompts)} prompts at once): no generation in {str(value)[:200]}")
+        raise ServerHttpError(f"{error} ({what})") from None
+    if not good(value):
+        raise ServerHttpError(f"POST {url} ({what}): no generation in {str(value)[:200]}")
 
 
 def server_info(base_url: str) -> dict[str, Any]:
