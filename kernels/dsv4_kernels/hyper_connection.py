@@ -146,7 +146,7 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
     partial_sums(config, x, fn, eps, mixes, sums)
-    if config.splits > 1 and not config.fused:
+    if config.merges:
         dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
             sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4,
             **launch_options(config.pdl),
@@ -194,7 +194,7 @@ def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[st
         "SPLITS": config.splits,
         "FUSED": config.fused,
         "LANES": LANES,
-        "PDL": config.pdl and config.splits > 1 and not config.fused,
+        "PDL": config.pdl and config.merges,
         "INTERPRET": interpret,
     }
 
@@ -234,7 +234,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 config.num_stages,
             )
         ]
-        if config.splits > 1 and not config.fused:
+        if config.merges:
             cases.append(("merge", dsv4_hc_prenorm_merge_kernel, _merge_constexprs(config), 4, 3))
         for name, kernel, constexprs, num_warps, num_stages in cases:
             arguments = kernel.arg_names

@@ -23,6 +23,11 @@ class HcConfig:
     pdl: bool = False
 
     @property
+    def merges(self) -> bool:
+        """Whether a second launch adds the splits up."""
+        return self.splits > 1 and not self.fused
+
+    @property
     def merge_tokens(self) -> int:
         """Tokens whose splits one program adds up."""
         return max(1, 32 // self.splits)
