@@ -27,8 +27,7 @@ row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
   outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-stock v4mini-patched v4mini-broken ;;
-  abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" -c 'import os; os.execvp("tools/gpu/ab_eval.sh", ["ab_eval.sh", *os.sys.argv[1:]])' \
-    "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
+  abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
   sweeps)

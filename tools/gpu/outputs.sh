@@ -22,7 +22,7 @@ for recipe in "$@"; do
   began=$SECONDS
   mkdir -p "$folder"
   timeout --signal=INT --kill-after=75 "$left" "$here/in_home.sh" "${HOMES:-/tmp/gate-home}-${gpus//,/-}" "$gpus" \
-    -m perfgate output --recipe "$recipe" --against "$reference" --report "$folder" >"$folder/printed.txt" 2>&1
+    "${PYTHON:-python3}" -m perfgate output --recipe "$recipe" --against "$reference" --report "$folder" >"$folder/printed.txt" 2>&1
   code=$?
   [ "$code" -eq 0 ] || failed=1
   echo "outputs of $recipe: exit $code after $((SECONDS - began)) s" | tee -a "$out/outputs.txt"
