@@ -411,33 +411,46 @@ def dsv4_sparse_mla_hopper_kernel(
     )  # fmt: skip
 
 
-def compiled(split: bool, reader: int = READER_REGISTERS, second: int = SECOND_REGISTERS):  # type: ignore[no-untyped-def]
-    """Compile it for sm_90 without a card."""
+FLAGS = ("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK")
+STEPS = ("q_stride_d", "index_stride_k", "extra_index_stride_k")  # constants where a call's are 1
+TILES = {
+    "HEADS": HEADS,
+    "TOKENS": TOKENS,
+    "READER_REGISTERS": READER_REGISTERS,
+    "SECOND_REGISTERS": SECOND_REGISTERS,
+}
+
+
+def compiled(constants: dict[str, object]) -> tuple[triton.compiler.CompiledKernel, list[str]]:
+    """Compile it for sm_90 without a card: ``constants`` are FLAGS, SPLIT and those of STEPS that are 1.
+
+    Returns the kernel and the names of the parameters that are left to it.
+    """
     from triton.backends.compiler import GPUTarget
     from triton.experimental.gluon._runtime import GluonASTSource
 
     pointers = {
         "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
         "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32", "out_ptr": "*bf16",
-        "lse_ptr": "*fp32", "part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32",
+        "lse_ptr": "*fp32", "part_ptr": "*fp32" if constants["SPLIT"] else "*bf16", "part_lse_ptr": "*fp32",
     }  # fmt: skip
-    flags = dict.fromkeys(("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK"), True)
-    constexprs = {"q_stride_d": 1, "index_stride_k": 1, "extra_index_stride_k": 1, **flags, "SPLIT": split}
-    constexprs |= {"HEADS": HEADS, "TOKENS": TOKENS, "READER_REGISTERS": reader, "SECOND_REGISTERS": second}
+    constants = constants | TILES
     kernel = dsv4_sparse_mla_hopper_kernel
     signature = dict.fromkeys(kernel.arg_names, "i32") | {"scale_log2": "fp32"} | pointers
-    signature |= dict.fromkeys(constexprs, "constexpr")
+    signature |= dict.fromkeys(constants, "constexpr")
+    # As a launch finds them: a tensor starts, and a page and a row of heads go on, at multiples of 16.
     aligned = (*pointers, "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
     attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = GluonASTSource(fn=kernel, signature=signature, constexprs=constexprs, attrs=attributes)
-    return triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    source = GluonASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
+    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+    return made, [name for name in kernel.arg_names if name not in constants]
 
 
 if __name__ == "__main__":
     import re
 
     for split in (False, True):
-        kernel = compiled(split)
+        kernel, _ = compiled(dict.fromkeys(FLAGS, True) | dict.fromkeys(STEPS, 1) | {"SPLIT": split})
         products = sorted(set(re.findall(r"wgmma\.mma_async\S*?(m\d+n\d+k\d+)", kernel.asm["ptx"])))
         registers = sorted({int(n) for n in re.findall(r"setmaxnreg\.\S+[ \t]+(\d+)", kernel.asm["ptx"])})
         print(

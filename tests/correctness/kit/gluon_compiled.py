@@ -75,31 +75,17 @@ KINDS = (
 def main() -> None:
     sys.path.insert(0, str(TOOLS))
     import gluon_mla
-    import triton
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon._runtime import GluonASTSource
 
-    kernel = gluon_mla.dsv4_sparse_mla_hopper_kernel
-    tiles = {"HEADS": gluon_mla.HEADS, "TOKENS": gluon_mla.TOKENS}
-    tiles |= {"READER_REGISTERS": gluon_mla.READER_REGISTERS, "SECOND_REGISTERS": gluon_mla.SECOND_REGISTERS}
+    assert (gluon_mla.FLAGS, gluon_mla.STEPS) == (FLAGS, STEPS), (
+        "kinds of calls are named by other constants than its own"
+    )
     found = {}
     for flags, steps, split in KINDS:
-        pointers = {
-            "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
-            "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32", "out_ptr": "*bf16",
-            "lse_ptr": "*fp32", "part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32",
-        }  # fmt: skip
-        constants = {step: 1 for step, one in steps.items() if one} | flags | {"SPLIT": split} | tiles
-        signature = dict.fromkeys(kernel.arg_names, "i32") | {"scale_log2": "fp32"} | pointers
-        signature |= dict.fromkeys(constants, "constexpr")
-        # As a launch finds them: a tensor starts, and a page and a row of heads go on, at multiples of 16.
-        aligned = (*pointers, "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
-        attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-        source = GluonASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
-        result = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
+        constants = {step: 1 for step, one in steps.items() if one} | flags | {"SPLIT": split}
+        result, parameters = gluon_mla.compiled(constants)
         found[name_of(flags, steps, split)] = {
             "ptx": result.asm["ptx"],
-            "parameters": [name for name in kernel.arg_names if name not in constants],
+            "parameters": parameters,
             "shared": result.metadata.shared,
             "warps": result.metadata.num_warps,
             "heads": gluon_mla.HEADS,
