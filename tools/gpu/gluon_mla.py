@@ -10,6 +10,9 @@ gluon_mla_check.py proves and times it on a card.
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
@@ -21,15 +24,23 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
+
+from dsv4_kernels import sparse_mla_kernels
+from dsv4_kernels.sparse_mla_kernels import (
+    DATA_BYTES,
+    DECODE_SCALARS,
+    FP8_TO_BF16,
+    FP32_TO_BF16,
+    LN2,
+    SCALE_BYTES,
+)
+
 TOKENS = 64  # of a tile
 HEADS = 64
 # Of a thread; the first consumer has what they leave of 504, 216. With these nothing is spilled.
 READER_REGISTERS = 128
 SECOND_REGISTERS = 160
-DATA_BYTES = gl.constexpr(576)
-SCALE_BYTES = gl.constexpr(8)
-LN2 = gl.constexpr(0.6931471805599453)
-LOG2E = gl.constexpr(1.4426950408889634)
 
 # A warp reads eight tokens of a group of 64 fp8 values, 16 bytes a lane; the same lanes hold its 64 bf16 values.
 GROUP = gl.constexpr(gl.BlockedLayout([1, 16], [8, 4], [4, 1], [1, 0]))
@@ -40,29 +51,9 @@ WEIGHT = gl.constexpr(gl.DotOperandLayout(0, OUTPUT.value, 2))
 TILE_SHARED = gl.constexpr(gl.NVMMASharedLayout(128, 16, rank=2))
 LINE_SHARED = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 
-# As in sparse_mla_kernels.py: four fp8 values to bf16 by way of fp16 and fp32, and fp32 pairs to bf16, to nearest even.
-FP8_TO_BF16 = gl.constexpr(
-    "{.reg .b16 a, b, c, d, e, f; .reg .b32 x, y; .reg .f32 p, q, r, s;"
-    " mov.b32 {a, b}, $2; cvt.rn.f16x2.e4m3x2 x, a; cvt.rn.f16x2.e4m3x2 y, b;"
-    " mov.b32 {c, d}, x; mov.b32 {e, f}, y;"
-    " cvt.f32.f16 p, c; cvt.f32.f16 q, d; cvt.f32.f16 r, e; cvt.f32.f16 s, f;"
-    " cvt.rn.bf16x2.f32 $0, q, p; cvt.rn.bf16x2.f32 $1, s, r;}"
-)
-FP32_TO_BF16 = gl.constexpr("cvt.rn.bf16x2.f32 $0, $2, $1;")
-
-SCALARS = (
-    "heads", "queries", "splits", "width", "extra_width", "length_stride", "extra_length_stride",
-    "page_shift", "extra_page_shift", "index_stride_b", "index_stride_s", "extra_index_stride_b", "extra_index_stride_s",
-)  # fmt: skip
-
-
-@gluon.jit
-def _attended_length(length_ptr, length_stride, request, width, HAS_LENGTH: gl.constexpr):
-    """How many lanes of a request's row of ``width`` indices count."""
-    length = width
-    if HAS_LENGTH:
-        length = gl.minimum(gl.maximum(gl.load(length_ptr + request * length_stride), 0), width)
-    return length
+# What needs no layout is the Triton kernel's own, compiled as Gluon.
+_attended_length = gluon.jit(sparse_mla_kernels._attended_length.fn)
+_tokens_share = gluon.jit(sparse_mla_kernels._tokens_share.fn)
 
 
 @gluon.jit
@@ -191,18 +182,6 @@ def _read(
 
 
 @gluon.jit
-def _tokens_share(peak, total, sink):
-    """The tokens' share of the softmax's denominator (the sink has the rest), 0 for a row without tokens."""
-    natural = peak * LN2
-    highest = gl.maximum(natural, sink)
-    finite = (highest > float("-inf")) & (highest < float("inf"))
-    safe = gl.where(finite, highest, 0.0)
-    tokens = gl.where(peak > float("-inf"), total * gl.exp2((natural - safe) * LOG2E), 0.0)
-    share = tokens / (tokens + gl.exp2((sink - safe) * LOG2E))
-    return gl.where((total == 0.0) | (sink == float("inf")), 0.0, share)
-
-
-@gluon.jit
 def _store_output(acc, factor, out_ptr, heads, live_heads, FIRST: gl.constexpr):
     """A half of the output's dimensions, [HEADS, 256], at ``out_ptr`` of each head."""
     columns = gl.arange(0, 256, gl.SliceLayout(0, OUTPUT))
@@ -314,7 +293,7 @@ def _second_half(
     _store_output(acc, factor, out_ptr, out_heads, out_heads < heads, 256)
 
 
-@gluon.jit(do_not_specialize=SCALARS)
+@gluon.jit(do_not_specialize=DECODE_SCALARS)
 def dsv4_sparse_mla_hopper_kernel(
     q_ptr, kv_ptr, index_ptr, length_ptr, extra_kv_ptr, extra_index_ptr, extra_length_ptr, sink_ptr,
     out_ptr, lse_ptr, part_ptr, part_lse_ptr,
