@@ -80,14 +80,9 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         strides = (scores.stride(0), seq_lens.stride(0))
         grid = (config.splits, rows)
         dsv4_topk_group_max_kernel[grid](
-            scores,
-            seq_lens,
-            maxima,
-            limit,
-            *strides,
-            **_group_max_constexprs(config, wide),
-            num_warps=config.narrow_warps,
-        )
+            scores, seq_lens, maxima, limit, *strides,
+            **_group_max_constexprs(config, wide), num_warps=config.narrow_warps,
+        )  # fmt: skip
         floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
         dsv4_topk_floor_kernel[(rows,)](
             seq_lens, maxima, floors, limit, topk, seq_lens.stride(0),

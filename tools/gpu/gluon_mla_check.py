@@ -107,7 +107,7 @@ def check(seconds: float, device: torch.device) -> int:
                 for _ in range(REPEATS):
                     again = decode(splits, REGISTERS, *inputs.launch_arguments())
                     assert all(torch.equal(a.nan_to_num(), b.nan_to_num()) for a, b in zip(actual, again, strict=True))
-            except Exception as fault:
+            except Exception as fault:  # a launch that fails is a wrong case like any other, and ends the check
                 print(f"case {cases}, {splits} splits: {type(fault).__name__}: {str(fault)[:600]}", flush=True)
                 if actual is not None and isinstance(fault, AssertionError):
                     difference = (actual[0].float() - expected[0].float()).abs()
@@ -124,7 +124,7 @@ def tried(name: str, measure: Callable[[], float]) -> str:
     """A cell of the table; what fails costs no other cell."""
     try:
         return f"{name} {measure():.1f}"
-    except Exception as fault:
+    except Exception as fault:  # its cell says so
         return f"{name} {type(fault).__name__} {(str(fault).splitlines() or [''])[0][:60]}"
 
 
