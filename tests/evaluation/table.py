@@ -109,13 +109,3 @@ the run. Measured on {{date}} by `pytest tests/evaluation -m evaluation -k turns
 {{slowed}}
 
 """
-
-
-def section(text: str, name: str, made: str) -> str:
-    """``text`` with what lies between the marks of section ``name`` replaced. Raises ValueError where it has none."""
-    begin, end = f"<!-- {name} -->", f"<!-- /{name} -->"
-    before, opened, rest = text.partition(begin)
-    _, closed, after = rest.partition(end)
-    if not (opened and closed):
-        raise ValueError(f"no section {name!r} between {begin} and {end}")
-    return before + begin + made + end + after

@@ -33,9 +33,10 @@ from measure import (
     width_of,
 )
 from scipy.stats import binomtest
-from table import PAGE, TURNS, history_table, page, quiet_table, section, slowed_table
+from table import PAGE, TURNS, history_table, page, quiet_table, slowed_table
 from turns import in_turns
 
+from perfgate import marked
 from perfgate.result import Outcome
 
 PAGE_PATH = Path(__file__).parents[2] / "docs" / "evaluation.md"
@@ -215,7 +216,7 @@ def test_full_evaluation_of_turns_holds_its_promises_and_writes_its_part():
         quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop], "rounds"),
         slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop], "rounds"),
     )
-    PAGE_PATH.write_text(section(PAGE_PATH.read_text(), "turns", made))
+    PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), "turns", made))
     loud = [c.name for c, n in rows if not c.drop and unlike(n.alarms, n.runs, ALARMS, "greater")]
     # Three standard deviations of the difference of two starts, 3 % of loss leaves room for at 0.35 %.
     promised = [(c, n) for c, n in rows if (c.drop, c.options["between"]) in ((0.03, 0.0035), (0.10, 0.01))]

@@ -9,7 +9,6 @@ point asked for, whatever became of it, then how patched stands to stock and to 
 from __future__ import annotations
 
 import argparse
-import re
 import statistics
 import sys
 import tarfile
@@ -18,13 +17,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from perfgate import marked
 from perfgate.result import PointResult, RunResult
 
 HEAD = (
     "| recipe | C | tokens/s [95 %] | step, ms [95 %] | samples counted | spread of the step time | starts apart | outcome |",
     "|---|--:|---|---|--:|--:|--:|---|",
 )
-MARKS = re.compile(r"(<!-- campaign -->\n).*?(<!-- /campaign -->)", re.DOTALL)
 
 
 def results(paths: list[Path]) -> dict[str, RunResult]:
@@ -126,11 +125,12 @@ def main() -> int:
     if asked.page is None:
         print(table, end="")
         return 0
-    page = asked.page.read_text(encoding="utf-8")
-    if not MARKS.search(page):
-        print(f"{asked.page} has no <!-- campaign --> marks", file=sys.stderr)
+    try:
+        page = marked.section(asked.page.read_text(encoding="utf-8"), "campaign", f"\n{table}")
+    except ValueError as error:
+        print(f"{asked.page}: {error}", file=sys.stderr)
         return 2
-    asked.page.write_text(MARKS.sub(lambda m: m[1] + table + m[2], page), encoding="utf-8")
+    asked.page.write_text(page, encoding="utf-8")
     return 0
 
 

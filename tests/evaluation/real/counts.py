@@ -11,6 +11,8 @@ from typing import Any
 
 from scipy.stats import binomtest
 
+from perfgate import marked
+
 Row = dict[str, Any]
 
 
@@ -90,9 +92,4 @@ def put_into_page(page: Path, section: str, folder: Path) -> None:
         f"{' or '.join(map(str, pairs))} pairs a point; {thrown} rounds thrown away for samples that did not count."
         f"\n\n{table(rows)}\n"
     )
-    text = page.read_text()
-    opening, closing = f"<!-- {section} -->\n", f"<!-- /{section} -->"
-    if opening not in text or closing not in text:
-        raise ValueError(f"{page} has no section {section}: add the lines {opening.strip()} and {closing}")
-    before, rest = text.split(opening, 1)
-    page.write_text(before + opening + said + closing + rest.split(closing, 1)[1])
+    page.write_text(marked.section(page.read_text(), section, f"\n{said}"))
