@@ -6,11 +6,11 @@
 #
 # ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
 # answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
-# (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py) and "kernelbench".
+# (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py) and "kernelbench".
 # They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
-# launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU): without, some minutes go.
+# launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU), which JIT_CACHES=FILE.txz fills: without, some minutes go.
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
@@ -29,6 +29,7 @@ row() { # GPU ROW
   outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-stock v4mini-patched v4mini-broken ;;
   abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
+  cpumap) tools/gpu/in_home.sh "$HOMES-$1" "$1" timeout 240 "$python" tools/gpu/cpu_map.py "$out/cpumap" >"$out/cpumap.txt" 2>&1 ;;
   parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
   sweeps)
     for sweep in topk hc mla; do
@@ -50,6 +51,7 @@ lists)
   cd "$tree" || exit 2
   # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
   mkdir -p "$HOMES-0" "$HOMES-1"
+  [ -z "${JIT_CACHES:-}" ] || tar -C "$HOMES-1" -xJf "$JIT_CACHES"
   HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
   (cd "$HOMES-1" && tar cf - $(ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)) | tar -C "$HOMES-0" -xf -
   for gpu in 0 1; do
@@ -80,7 +82,7 @@ poll)
     )
   done
   pack
-  cat "$out"/gpu?.txt "$out"/outputs.txt "$out"/gluon.txt 2>/dev/null
+  cat "$out"/gpu?.txt "$out"/outputs.txt "$out"/gluon.txt "$out"/cpumap/map.txt 2>/dev/null
   tail -n 4 "$out"/abeval.txt 2>/dev/null
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
