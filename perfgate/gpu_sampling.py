@@ -22,6 +22,9 @@ THROTTLE_REASONS = {
 }
 """Bits of NVML's clocks event reasons that slow a busy GPU down. Idle, application clocks and display do not count."""
 
+POWER_CAP = 0x04
+"""NVML reports it of a GPU near its limit even where the clock stays at its highest; then it held nothing back."""
+
 BUSY_PERCENT = 10
 EDGE = 10
 """Busy readings at each end that show where a clock began and where it ended (fewer in a short sample: a quarter)."""
@@ -38,6 +41,13 @@ class Reading:
     temperature_c: int
     reasons: int
     busy_percent: int = 100
+    top_sm_mhz: int | None = None
+    """The highest clock that this GPU has, where the driver says so."""
+
+    def shows(self, bit: int) -> bool:
+        """True where a reason of this bit held the GPU back."""
+        untouched = bit == POWER_CAP and self.top_sm_mhz is not None and self.sm_mhz >= self.top_sm_mhz
+        return bool(self.reasons & bit) and not untouched
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ def summarise(readings: Sequence[Reading]) -> tuple[GpuWindow, ...]:
         own = [r for r in readings if r.gpu == gpu]
         busy = [r for r in own if r.busy_percent >= BUSY_PERCENT]
         clocks = [r.sm_mhz for r in busy]
-        shares = {name: sum(bool(r.reasons & bit) for r in busy) for bit, name in THROTTLE_REASONS.items()}
+        shares = {name: sum(r.shows(bit) for r in busy) for bit, name in THROTTLE_REASONS.items()}
         rows.append(
             GpuWindow(
                 gpu,
@@ -144,4 +154,5 @@ def read(nvml: Any, index: int, device: Any) -> Reading:
         nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU),
         nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device),
         nvml.nvmlDeviceGetUtilizationRates(device).gpu,
+        nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM),
     )

@@ -14,6 +14,9 @@ from dataclasses import dataclass
 ALLOWED_FACTOR = 2.0
 """The candidate may differ from the reference by at most this many times what the reference differs from itself."""
 
+BLIND_SHARE = 0.25
+"""A fault that moves the answers by this share of what another past moves them by has to be seen."""
+
 
 @dataclass(frozen=True)
 class Step:
@@ -115,13 +118,20 @@ def judge(reference: Run, again: Run, candidate: Run, floor: float = 0.0) -> Out
     return OutputVerdict(not told, len(found), noise, bound, largest, changed, deterministic, told)
 
 
-def blind(reference: Run, again: Run, floor: float = 0.0) -> bool:
-    """True where this check could not fail: the answers to other prompts would pass for the reference's own.
+def blind(reference: Run, elsewhere: Run, bound: float) -> bool:
+    """True where this check could hardly fail: ``bound`` is a good part of what another past moves the answers by.
 
-    So it is with weights that make all tokens nearly equal, or with a ``floor`` or a spread of the server's own that
-    is larger than what the answers differ by. Needs two prompts or more of equal steps.
+    ``elsewhere`` are the reference server's own steps along the same tokens after prompts that agree with the
+    reference's in their last id alone, as many steps as were taken. Where attention does not reach the answers, as with
+    invented weights of which nearly all are 0, both are the same, and a kernel that returns nonsense would pass.
     """
-    return judge(reference, again, [*reference[1:], reference[0]], floor).ok
+    cut = [steps[: len(other)] for steps, other in zip(reference, elsewhere, strict=True)]
+    return not reach(cut, elsewhere) * BLIND_SHARE > bound
+
+
+def reach(reference: Run, elsewhere: Run) -> float:
+    """How far another past moves the answers, in nats: the largest difference of the two runs, 0 without any."""
+    return max((d.amount for d in differences(reference, elsewhere)), default=0.0)
 
 
 def _problem(found: Difference, bound: float) -> str:

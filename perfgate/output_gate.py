@@ -22,6 +22,9 @@ from perfgate.server.logfile import LogFile
 SEED = 7
 """Of the prompts: the same ids in every run."""
 
+CONTROL_STEPS = 8
+"""Steps after other pasts: enough to see whether they matter. Each comes out of a prefill, as the answers part at once."""
+
 Show = Callable[[str], None]
 
 
@@ -132,7 +135,15 @@ def follow_itself(server: Server, asked: Sequence[Sequence[int]], steps: int, se
     """The old server's answers, and how it follows them itself. ``seconds`` for each request. Raises CheckFailed."""
     first = _ask(server, lambda: output_client.free_run(server.base_url, asked, steps, timeout=seconds))
     again = follow(server, asked, first, seconds)
-    return Own(first, again, follow(server, asked, first, seconds, together=False))
+    alone = follow(server, asked, first, seconds, together=False)
+    begun = [steps[:CONTROL_STEPS] for steps in first]
+    return Own(first, again, alone, follow(server, elsewhere(asked, vocabulary(server)), begun, seconds))
+
+
+def elsewhere(asked: Sequence[Sequence[int]], vocabulary: int) -> list[list[int]]:
+    """Prompts that agree with ``asked`` in their last id alone; one of a single id stays as it is."""
+    dice = random.Random(SEED + 1)
+    return [[*sweep.random_ids(dice, len(ids) - 1, vocabulary), ids[-1]] for ids in asked]
 
 
 def follow(

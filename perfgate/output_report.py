@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfgate.output_check import Run, blind, judge
+from perfgate.output_check import Run, blind, judge, reach
 from perfgate.result import CheckResult, Outcome
 
 NAME = "answers"
@@ -16,11 +16,13 @@ SHOWN = 6
 
 @dataclass(frozen=True)
 class Own:
-    """The old server's answers: free, followed once more in the same batch, and one prompt at a time."""
+    """The old server's answers: free, followed once more in the same batch, one prompt at a time, and, for a few steps,
+    after prompts that end alike but began otherwise."""
 
     first: Run
     again: Run
     alone: Run
+    elsewhere: Run
 
 
 ALONE = "mend what the message names; python -m perfgate output makes this check alone, one server after the other"
@@ -54,9 +56,10 @@ def row(old: str, new: str, own: Own, candidate: Run, floor: float = 0.0) -> Che
         if same.deterministic
         else f"{old} is not deterministic: it differs from itself by {same.noise:.3g} nats in the same batch"
     )
+    moved = reach([steps[: len(other)] for steps, other in zip(own.first, own.elsewhere, strict=True)], own.elsewhere)
     facts = (
         f"{verdict.steps} steps of {len(own.first)} prompts, {verdict.changed_tokens} other greedy tokens; {itself}, "
-        f"one prompt at a time by {apart.noise:.3g}"
+        f"one prompt at a time by {apart.noise:.3g}; another past moves its answers by {moved:.3g}"
     )
     found = CheckResult(
         name=NAME,
@@ -79,12 +82,14 @@ def row(old: str, new: str, own: Own, candidate: Run, floor: float = 0.0) -> Che
                 "pytest -m correctness for a kernel, or by recipes one patch apart",
             }
         )
-    if blind(own.first, again, floor):
+    if blind(own.first, own.elsewhere, verdict.bound):
         return found.model_copy(
             update={
                 "outcome": Outcome.INCONCLUSIVE,
-                "why": f"the answers to other prompts would have passed as well, so this shows nothing; {facts}",
-                "advice": "give weights that tell tokens apart, or a smaller [output] floor",
+                "why": f"another past moves the answers of {old} by {moved:.3g} nats, so that a bound of {verdict.bound:.3g} "
+                f"shows little of what attention does; {facts}",
+                "advice": "weights that let attention reach the answers (patch scaled_weights, or a real checkpoint), or "
+                "a smaller [output] floor",
             }
         )
     return found

@@ -208,8 +208,8 @@ def test_memory_is_waited_for_and_named_when_it_does_not_come_back():
         wait_for_memory(nvml, [90, 90], timeout=3, clock=lambda: now[0], sleep=lambda s: sleep(s))
 
 
-def reading(at=0.0, device=0, mhz=1755, reasons=0, busy=100):
-    return Reading(at, device, mhz, 400.0 + at, 50, reasons, busy)
+def reading(at=0.0, device=0, mhz=1755, reasons=0, busy=100, top=1980):
+    return Reading(at, device, mhz, 400.0 + at, 50, reasons, busy, top)
 
 
 def test_clocks_are_those_of_a_busy_gpu():
@@ -231,6 +231,16 @@ def test_throttling_is_told_by_reason_and_share_and_idling_is_none():
     (window,) = summarise(rows)
     assert dict(window.throttled) == {"power cap": 0.4, "thermal (hardware)": 0.1}
     assert throttle_reasons([window], share=0.2) == ("GPU 0: power cap (40%)",)
+
+
+def test_a_power_cap_that_leaves_the_clock_at_its_highest_is_none():
+    # H200 at C=64, 2026-11-30: reason "power cap" in 13 % of readings, clocks 1980 to 1980 MHz, steps no slower.
+    cap, heat = 0x4, 0x20
+    rows = [reading(mhz=1980, reasons=cap)] * 3 + [reading(mhz=1965, reasons=cap), reading(mhz=1980, reasons=heat)]
+    (window,) = summarise(rows)
+    assert dict(window.throttled) == {"power cap": 0.2, "thermal (software)": 0.2}
+    (window,) = summarise([reading(mhz=1980, reasons=cap, top=None)])
+    assert dict(window.throttled) == {"power cap": 1.0}
 
 
 def test_each_gpu_has_its_own_row():

@@ -186,14 +186,19 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
     rows = set(re.findall(r"v4mini-[\w-]+(?=: exit 0)", done[1].stdout))
     steps = {"v4mini-step1-1m", "v4mini-step2-1m", "v4mini-step3-1m"}
     both = {f"v4mini-{kind}{context}" for kind in ("stock", "patched", "fallback") for context in ("", "-1m")}
-    assert rows == steps | both | {"v4mini-missing-c64", "v4mini-patched-long", "v4mini-broken"}
+    assert rows == steps | both | {
+        "v4mini-missing-c64",
+        "v4mini-patched-long",
+        "v4mini-answers-patched",
+        "v4mini-broken",
+    }
     assert {path.stem for path in (REPOSITORY / "recipes").glob("*.toml")} >= rows
     with tarfile.open(back / "all.tgz") as kept:
         assert any(name.endswith("kernelbench.txt") for name in kept.getnames())
         said = kept.extractfile("./gpu0.tar").read()
         outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
     assert said.count(b"commit abc, args -m pytest tests/perf") == 6
-    assert b"-m perfgate output --recipe v4mini-broken --against v4mini-stock" in outputs
+    assert b"-m perfgate output --recipe v4mini-broken --against v4mini-answers-stock" in outputs
     assert b"--samples 5 --starts 3 --record" in said
     assert b"--samples 3 --record" in said
 

@@ -5,7 +5,7 @@
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
 # ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
-# answers of patched and of broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
+# answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
 # (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py) and "kernelbench".
 # They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
@@ -26,7 +26,7 @@ export ROWS1=${ROWS1:-v4mini-stock v4mini-stock-1m v4mini-fallback-1m:3 v4mini-f
 row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
-  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-stock v4mini-patched v4mini-broken ;;
+  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock v4mini-answers-patched v4mini-broken ;;
   abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   cpumap) tools/gpu/in_home.sh "$HOMES-$1" "$1" timeout 240 "$python" tools/gpu/cpu_map.py "$out/cpumap" >"$out/cpumap.txt" 2>&1 ;;

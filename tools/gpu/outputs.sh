@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Holds recipes' answers to another's on one GPU: outputs.sh OUT SECONDS GPUS REFERENCE RECIPE...
 #
-#   tools/gpu/outputs.sh OUT 400 0 v4mini-stock v4mini-patched v4mini-broken
+#   tools/gpu/outputs.sh OUT 400 0 v4mini-answers-stock v4mini-answers-patched v4mini-broken
 #
 # Nothing is begun after SECONDS. OUT/outputs-RECIPE/ gets output.json, what was printed and both servers' logs; a recipe that
 # is wrong on purpose (v4mini-broken) has to fail, and exits 1 like any other. Home is campaign.sh's.

@@ -15,7 +15,14 @@ from dsv4_kernels.sglang_plugin.broken import broken as broken_kernel
 from dsv4_kernels.sglang_plugin.counts import Counts
 from dsv4_kernels.sglang_plugin.resolve import SeamStatus, check_live, check_source, installed_source, load
 from dsv4_kernels.sglang_plugin.seams import FIRST_VERSION, LAST_VERSION, Seam, seams_for, supported
-from dsv4_kernels.sglang_plugin.settings import PREWARM, PluginError, Settings, choose_patches, read_settings
+from dsv4_kernels.sglang_plugin.settings import (
+    PREWARM,
+    SCALED_WEIGHTS,
+    PluginError,
+    Settings,
+    choose_patches,
+    read_settings,
+)
 from dsv4_kernels.sglang_plugin.switches import Switch, conflicts, reached, refuse_conflicts
 
 KERNELS: Mapping[str, str] = {
@@ -150,6 +157,10 @@ def build(seam: Seam, version: str, note: Callable[[str, int], None], broken: st
         return hooks.fallback_indexer_hook(_called(seam.patch, version), note)
     if seam.patch == PREWARM:
         return hooks.prewarm_hook(_called_seam(PREWARM, version).qualname.rsplit(".", 1)[-1], note)
+    if seam.patch == SCALED_WEIGHTS:
+        from dsv4_kernels.sglang_plugin.scaled_weights import scaled_weights_hook
+
+        return scaled_weights_hook(note)
     kernel = _kernel(seam.patch)
     if seam.patch == broken:
         kernel = broken_kernel(seam.patch, kernel)

@@ -331,4 +331,13 @@ SEAMS: tuple[Seam, ...] = (
             ("_prewarm_mhc_kernels", _between("0.5.17", "0.5.23")),
         )
     ),
+    Seam(
+        "scaled_weights",
+        "sglang.srt.model_loader.loader.initialize_dummy_weights",
+        _ALL,
+        ("model", "low", "high", "seed"),
+        _EITHER,
+        "called by name for a dummy load, loader.py:1411; loader.py:1517",
+        defined_in="sglang.srt.model_loader.weight_utils",
+    ),
 )

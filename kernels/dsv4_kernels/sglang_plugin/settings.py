@@ -14,12 +14,15 @@ FALLBACK_PATCHES = ("fallback_sparse_mla", "fallback_indexer")
 PREWARM = "prewarm"
 """Runs SGLang's own compilation of its hyper-connection kernels under ``--load-format dummy``, which skips it."""
 
-ALL_PATCHES = (*KERNEL_PATCHES, *FALLBACK_PATCHES, PREWARM)
+SCALED_WEIGHTS = "scaled_weights"
+"""Gives ``--load-format dummy`` weights whose answers depend on every kernel, for the check of the answers."""
+
+ALL_PATCHES = (*KERNEL_PATCHES, *FALLBACK_PATCHES, PREWARM, SCALED_WEIGHTS)
 
 SUITABLE_ARCHS: Mapping[str, frozenset[str]] = {
     **{name: frozenset({"sm_90", "sm_120"}) for name in KERNEL_PATCHES},
     **{name: frozenset({"sm_90"}) for name in FALLBACK_PATCHES},
-    PREWARM: frozenset({"sm_90", "sm_120"}),
+    **{name: frozenset({"sm_90", "sm_120"}) for name in (PREWARM, SCALED_WEIGHTS)},
 }
 
 

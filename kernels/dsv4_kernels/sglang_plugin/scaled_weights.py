@@ -1,0 +1,101 @@
+"""Invented weights whose answers depend on every kernel, in place of SGLang's for ``--load-format dummy``.
+
+SGLang draws each weight from -0.001 to 0.001 (weight_utils.py:1493; :1740 in 0.5.23). FP8 rounds most of that to 0 and norms
+multiply by it, so that neither attention nor experts reach the answers: on an H200 a decode that was wrong on purpose gave
+the same log-probabilities to the last bit (2026-11-30). Here a product keeps the size of what it is given, and a norm is 1.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+CODE_STD = 32.0
+"""Standard deviation of an FP8 weight's codes: far above e4m3's smallest, and 14 of them below its largest (448)."""
+
+CHUNK = 1 << 26
+"""Elements that are drawn at once, as float32."""
+
+_SCALES = ("_scale_inv", "_scale")
+
+Note = Callable[[str, int], None]
+
+
+def scaled_weights_hook(note: Note) -> Callable[..., None]:
+    """Replacement for ``initialize_dummy_weights``: fills a model's parameters by :func:`fill` and counts one call."""
+
+    def initialize_dummy_weights(model: Any, low: float = 0.0, high: float = 0.0, seed: int = 1234) -> None:
+        note("scaled_weights", 0)
+        fill(dict(model.named_parameters()), seed)
+
+    return initialize_dummy_weights
+
+
+def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234) -> None:
+    """Give every floating parameter its values, in place; each depends on its name and shape alone, not on its dtype.
+
+    Matrices [..., out, in] are normal with standard deviation 1/sqrt(in), rounded to what FP8 codes and a power of two can
+    hold, so that a weight is the same number in fp8 with block scales and in bf16. Embeddings (``embed`` in the name) have a
+    standard deviation of 1. Scales are that power of two. Vectors: norms 1, the hyper-connection's scales 0.5, sinks normal, all
+    else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
+    """
+    for name, parameter in parameters.items():
+        if torch.is_floating_point(parameter) and parameter.dim():
+            scale = _weight_of_scale(name, parameters)
+            if scale is not None:
+                parameter.data.copy_(torch.full_like(parameter.data, _unit(scale.shape[-1]), dtype=torch.float32))
+            elif parameter.dim() >= 2:
+                _fill_matrix(name, parameter.data, seed)
+            else:
+                parameter.data.copy_(_vector(name, parameter, seed))
+
+
+def _unit(fan_in: int) -> float:
+    """The power of two next to 1 / (CODE_STD * sqrt(fan_in))."""
+    return 2.0 ** round(-math.log2(CODE_STD) - math.log2(fan_in) / 2)
+
+
+def _weight_of_scale(name: str, parameters: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    """The quantised weight that a block scale belongs to; None for a parameter that is no such scale."""
+    leaf = name.rsplit(".", 1)[-1]
+    for suffix in _SCALES:
+        if leaf.endswith(f"weight{suffix}"):
+            weight = parameters.get(name.removesuffix(suffix))
+            if weight is None:
+                raise ValueError(f"{name} scales {name.removesuffix(suffix)}, which the model does not have")
+            return weight
+    return None
+
+
+def _fill_matrix(name: str, data: torch.Tensor, seed: int) -> None:
+    rows = data.reshape(-1, data.shape[-1]) if data.is_contiguous() else data
+    unit = 1.0 / CODE_STD if "embed" in name else _unit(data.shape[-1])
+    step = max(1, CHUNK // max(1, rows[0].numel()))
+    generator = _generator(name, seed, data.device)
+    for begin in range(0, len(rows), step):
+        part = rows[begin : begin + step]
+        codes = torch.randn(part.shape, generator=generator, device=data.device) * CODE_STD
+        codes = codes.clamp_(-448, 448).to(torch.float8_e4m3fn)
+        quantised = torch.finfo(data.dtype).bits < 16
+        part.copy_(codes.to(data.dtype) if quantised else codes.float() * unit)
+
+
+def _vector(name: str, parameter: torch.Tensor, seed: int) -> torch.Tensor:
+    leaf = name.rsplit(".", 1)[-1]
+    if "norm" in name:
+        return torch.ones_like(parameter)
+    if leaf.startswith("hc_") and leaf.endswith("_scale"):
+        return torch.full_like(parameter, 0.5)
+    if "sink" in leaf:
+        generator = _generator(name, seed, parameter.device)
+        drawn = torch.randn(parameter.shape, generator=generator, device=parameter.device)
+        return drawn.to(parameter.dtype)
+    return torch.zeros_like(parameter)
+
+
+def _generator(name: str, seed: int, device: torch.device) -> torch.Generator:
+    return torch.Generator(device=device).manual_seed(seed ^ zlib.crc32(name.encode()))
