@@ -154,6 +154,40 @@ def test_the_same_server_twice_raises_no_alarm():
         assert not runs.judge_run(CPU, rounds(lambda n, step: step, seed=seed), "A", "A again")["alarm"]
 
 
+def growing(how, noise=0.01):
+    """``more`` of judge_runs: the next rounds of a long campaign, and how many were taken."""
+    all_of_them, asked = rounds(how, pairs=40, noise=noise), [0]
+
+    def more(count):
+        begin, asked[0] = asked[0], asked[0] + count
+        return {c: many[begin : asked[0]] for c, many in all_of_them.items()}
+
+    return more, asked
+
+
+def test_a_run_goes_on_until_its_answer_is_clear_and_no_further():
+    more, asked = growing(lambda n, step: 1.10 * step, noise=0.07)
+    taken, found = runs.judge_runs(CPU, more, "A", ["slow"], ["A again"], 6, 36)
+    assert 6 < asked[0] < 36
+    assert found["slow"]["alarm"]
+    assert not found["A again"]["alarm"]
+    assert {len(many) for many in taken.values()} == {asked[0]} == {row["pairs"] for row in found.values()}
+    one_less = {c: many[:-1] for c, many in taken.items()}
+    assert runs.judge_run(CPU, one_less, "A", "slow", 6, 36)["outcome"] == "INCONCLUSIVE"
+
+
+def test_a_run_that_never_becomes_clear_ends_with_its_last_round():
+    more, asked = growing(lambda n, step: 1.03 * step, noise=0.07)
+    _, found = runs.judge_runs(CPU, more, "A", ["slow"], [], 6, 9)
+    assert (asked[0], found["slow"]["outcome"], found["slow"]["pairs"]) == (9, "INCONCLUSIVE", 9)
+
+
+def test_each_run_ends_with_its_own_first_answer():
+    more, asked = growing(lambda n, step: 2 * step, noise=0.07)
+    _, found = runs.judge_runs(CPU, more, "A", ["slow", "A again"], [], 6, 12)
+    assert (found["slow"]["pairs"], found["A again"]["pairs"], asked[0]) == (6, 12, 12)
+
+
 class Stub:
     def __init__(self, name, log, fails=()):
         self.name, self.log, self.fails, self.count = name, log, set(fails), 0

@@ -2,12 +2,12 @@
 """How good is the A/B judgement on a real server? Runs A/B after A/B between servers that stay up, and counts.
 
     python tests/evaluation/real/command.py --out DIR [--recipe FILE] [--slow step:share=0.10 request:request_ms=0.25]
-        [--blocks 10] [--pairs 12] [--blocks-a-start 2] [--points 1,16] [--budget SECONDS] [--extra-aa 0] [--set key=value]
+        [--blocks 10] [--pairs 12] [--max-pairs N] [--blocks-a-start 2] [--points 1,16] [--budget SECONDS] [--extra-aa 0] [--set key=value]
         [--model key=value] [--lock FILE] [--together]
     python tests/evaluation/real/command.py --out DIR --page SECTION      puts the counts into docs/evaluation.md
 
 A block is one A/B run of each kind on the same rounds: two servers of the same state (A/A), and each slowed one against the
-first of them. Every few blocks all servers are started anew. Runs are appended to DIR/runs.jsonl, every sample to
+first of them. With --max-pairs a run goes on, like the gate's, until its answer is clear. Every few blocks all servers are started anew. Runs are appended to DIR/runs.jsonl, every sample to
 DIR/samples.jsonl; a later call with the same DIR goes on counting. Exits 1 after an alarm, or where a slow-down was not found.
 """
 
@@ -32,7 +32,7 @@ sys.path[:0] = [str(HERE), str(ROOT), str(ROOT / "kernels")]
 
 from arms import plugin_site, slowed, with_server  # noqa: E402
 from counts import put_into_page, read, summary, wrong  # noqa: E402
-from runs import Bench, EvaluationError, Rounds, judge_run  # noqa: E402
+from runs import Bench, EvaluationError, Rounds, judge_runs  # noqa: E402
 
 from perfgate import paths, recipe  # noqa: E402
 from perfgate.gpu_guard import GpuGuard  # noqa: E402
@@ -157,17 +157,25 @@ def block(
     asked: argparse.Namespace, bench: Bench, names: Sequence[str], chosen: Recipe, slow: Mapping[str, str]
 ) -> None:
     """One A/B run of each kind, on the same rounds. Other work that must not run beside it waits for ``--lock``."""
+    changed, same = [n for n in names[1:] if n != SECOND], [n for n in names[1:] if n == SECOND]
     with locked(asked.lock):
         began, before = time.time(), bench.thrown_away
-        rounds = bench.rounds(names, asked.pairs, chosen.concurrencies)
+
+        def more(count: int) -> Rounds:
+            return bench.rounds(names, count, chosen.concurrencies)
+
+        # A/A alone has nothing to wait for: it goes to the end, as an A/B run of unchanged code does.
+        most = max(asked.pairs, asked.max_pairs or 0)
+        least = asked.pairs if changed else most
+        rounds, found = judge_runs(chosen, more, FIRST, changed, same, least, most)
     keep(asked.out / "samples.jsonl", flat(rounds, began))
     for name in names[1:]:
-        row = judge_run(chosen, rounds, FIRST, name)
+        row = found[name]
         row |= {"kind": "A/A" if name == SECOND else name, "how": slow.get(name, ""), "began": began}
         row |= {
             "thrown_away": bench.thrown_away - before,
             "recipe": chosen.name,
-            "pairs": asked.pairs,
+            "at_most": most,
             "seconds": round(time.time() - began, 1),
         }
         keep(asked.out / "runs.jsonl", [row])
@@ -221,6 +229,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     option("--blocks", type=int, default=10)
     option("--extra-aa", type=int, default=0, help="blocks of A/A alone, after the others")
     option("--pairs", type=int, default=12)
+    option("--max-pairs", type=int, help="go on to so many where an answer is not clear (default: no further)")
     option("--blocks-a-start", type=int, default=2)
     option("--points", type=lambda text: [int(c) for c in text.split(",")], default=[])
     option("--seconds", type=float, help="least length of a sample instead of the recipe's")

@@ -86,10 +86,11 @@ def put_into_page(page: Path, section: str, folder: Path) -> None:
     days = sorted({time.strftime("%Y-%m-%d", time.gmtime(t)) for t in (began, ended)})
     starts = len({r["began"] for r in rows})
     pairs = sorted({r["pairs"] for r in rows})
+    taken = f"{pairs[0]} to {pairs[-1]}" if len(pairs) > 1 else f"{pairs[0]}"
     thrown = sum({r["began"]: r.get("thrown_away", 0) for r in rows}.values())
     said = (
         f"Measured on {' to '.join(days)}: {len(rows)} A/B runs on {starts} sets of rounds, "
-        f"{' or '.join(map(str, pairs))} pairs a point; {thrown} rounds thrown away for samples that did not count."
+        f"{taken} pairs a point; {thrown} rounds thrown away for samples that did not count."
         f"\n\n{table(rows)}\n"
     )
     page.write_text(marked.section(page.read_text(), section, f"\n{said}"))

@@ -99,14 +99,25 @@ def bounds(recipe: Recipe, concurrency: int) -> Bounds:
     )
 
 
-def judge_run(recipe: Recipe, rounds: Rounds, old: str, new: str) -> dict[str, Any]:
-    """One A/B run: the verdict of each point and of the run, the changes seen, and how the fit explains them."""
+def judge_run(
+    recipe: Recipe, rounds: Rounds, old: str, new: str, least: int | None = None, most: int | None = None
+) -> dict[str, Any]:
+    """One A/B run: the verdict of each point and of the run, the changes seen, and how the fit explains them.
+
+    ``least`` and ``most``: of a run that looks again after each round until the answer is clear, its first and last look.
+    """
     verdicts: dict[int, Verdict] = {}
     changes: dict[int, float] = {}
     errors: dict[int, float] = {}
     for concurrency, samples in rounds.items():
         pairs = [(r[old], r[new]) for r in samples]
-        verdicts[concurrency] = judge_ab(pairs, bounds=bounds(recipe, concurrency), comparisons=2 * len(rounds))
+        verdicts[concurrency] = judge_ab(
+            pairs,
+            bounds=bounds(recipe, concurrency),
+            min_samples=least,
+            max_samples=most,
+            comparisons=2 * len(rounds),
+        )
         step = next(c for c in verdicts[concurrency].comparisons if c.metric is METRICS["step_time"])
         changes[concurrency], errors[concurrency] = math.expm1(step.drop), step.se
     outcome, why = run_verdict(list(verdicts.values()))
@@ -120,7 +131,40 @@ def judge_run(recipe: Recipe, rounds: Rounds, old: str, new: str) -> dict[str, A
         "per_request": told.per_request if told is not None else None,
         "explained": str(told) if told is not None else "",
         "alarm": outcome is Outcome.REGRESSION,
+        "pairs": min(map(len, rounds.values())),
     }
+
+
+def judge_runs(
+    recipe: Recipe,
+    more: Callable[[int], Rounds],
+    old: str,
+    changed: Sequence[str],
+    same: Sequence[str],
+    least: int,
+    most: int,
+) -> tuple[Rounds, dict[str, dict[str, Any]]]:
+    """A/B runs on the same rounds as the gate makes them: ``least`` rounds, then one more until a run's answer is clear.
+
+    ``more(n)`` takes n rounds of all servers. A run of a ``changed`` side ends with its first answer that is not
+    INCONCLUSIVE, or after ``most`` rounds; the rounds end with the last of them, and then the ``same`` sides are judged,
+    whose answer could only have been an alarm earlier. Returns the rounds and each side's run.
+    """
+    rounds = more(least)
+    found: dict[str, dict[str, Any]] = {}
+    while True:
+        taken = min(map(len, rounds.values()))
+        for name in [*changed, *same]:
+            row = judge_run(recipe, rounds, old, name, least, most)
+            clear = row["outcome"] != Outcome.INCONCLUSIVE if name in changed else row["alarm"]
+            if name not in found and (clear or taken >= most):
+                found[name] = row
+        if all(name in found for name in changed):
+            for name in same:
+                found.setdefault(name, judge_run(recipe, rounds, old, name, least, most))
+            return rounds, found
+        for concurrency, several in more(1).items():
+            rounds[concurrency].extend(several)
 
 
 def spread_between(rounds: Sequence[Rounds], names: Sequence[str]) -> dict[int, float]:
