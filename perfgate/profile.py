@@ -43,7 +43,7 @@ RULES: tuple[tuple[str, str], ...] = (
 
 TENSOR_CORE = (
     r"wgmma|gmma|[hiq]?mma_|_mma|tensorop|xmma|nvjet|s\d+gemm|16816|1688|deep_gemm|fp8_.*gemm|flash_?mla|splitkv_mla|"
-    r"sm(90|100|120)_.*(gemm|mqa_logits)|paged_mqa_logits_kernel|sparse_mla_decode|dsv4_hc_prenorm_sum"
+    r"sm(90|100|120)_.*(gemm|mqa_logits)|paged_mqa_logits_kernel|sparse_mla_(decode|hopper)|dsv4_hc_prenorm_sum"
 )
 """Names of kernels that compute on tensor cores: a trace tells no more of a kernel than its name."""
 

@@ -42,7 +42,8 @@ class CompileCase:
     """One compilation that a launcher can ask for: everything `triton.compile` needs but the target.
 
     `signature` maps every argument, in order, to its Triton type or to "constexpr"; `aligned` names the arguments that
-    are specialised as multiples of 16, as Triton does at launch. `tensor_cores` promises MMA instructions.
+    are specialised as multiples of 16, as Triton does at launch. `tensor_cores` promises MMA instructions. `gluon`: the
+    kernel is written in Gluon, whose front end is another.
     """
 
     name: str
@@ -55,6 +56,7 @@ class CompileCase:
     tensor_cores: bool = False
     max_spill_bytes: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
+    gluon: bool = False
 
 
 class UnsupportedDevice(RuntimeError):

@@ -21,6 +21,7 @@ from .sparse_mla_table import (
     choose,
     choose_merge,
     configurations,
+    name_of,
     split_count,
 )
 
@@ -68,7 +69,7 @@ def sparse_mla_decode(
     card, sms = card_for(q.device)
     rows, heads = q.shape[0] * q.shape[1], q.shape[2]
     capacity = indices.shape[2] + (0 if extra_indices is None else extra_indices.shape[2])
-    rule = choose(card.name, rows, heads)
+    rule = choose(card.name, rows, heads, INTERPRETING)
     splits = split_count(rule, rows, heads, capacity, sms)
     return launch(
         rule.config, splits, q, k_cache, indices, topk_length, attn_sink, softmax_scale,
@@ -120,7 +121,7 @@ def launch(
         "HAS_EXTRA_LENGTH": extra_topk_length is not None,
         "HAS_SINK": attn_sink is not None,
     }
-    dsv4_sparse_mla_decode_kernel[(programs,)](
+    _decode_kernel(config)[(programs,)](
         q, k_cache.view(torch.uint8), indices, length,
         extra_k_cache.view(torch.uint8) if extra else k_cache.view(torch.uint8), extra_index, extra_length, sink,
         out, lse, part, part_lse,
@@ -140,7 +141,20 @@ def launch(
     return out, lse
 
 
+def _decode_kernel(config: DecodeConfig) -> Any:
+    """The kernel of a configuration, of the same arguments; Gluon is imported where it is wanted, and not before."""
+    if config.kernel == "triton":
+        return dsv4_sparse_mla_decode_kernel
+    from .sparse_mla_hopper import dsv4_sparse_mla_hopper_kernel
+
+    return dsv4_sparse_mla_hopper_kernel
+
+
 def _constexprs(config: DecodeConfig, split: bool, interpret: bool = INTERPRETING) -> dict[str, Any]:
+    if config.kernel == "hopper":
+        from .sparse_mla_hopper import TILES
+
+        return {**TILES, "SPLIT": split}
     tile = {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n}
     return {**tile, "PDL": config.pdl and split, "INTERPRET": interpret}
 
@@ -223,17 +237,18 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         for split in (False, True):
             pointers = decode | {"part_ptr": "*fp32" if split else "*bf16", "part_lse_ptr": "*fp32"}
             constexprs = dict.fromkeys(units, 1) | _FLAGS | _constexprs(config, split, interpret=False)
-            shape = f"h={config.block_h},n={config.block_n},warps={config.num_warps},stages={config.num_stages}"
+            kernel = _decode_kernel(config)
             yield CompileCase(
-                name=f"sparse_mla[{shape},{'split' if split else 'whole'}]",
-                kernel=dsv4_sparse_mla_decode_kernel,
-                signature=_signature(dsv4_sparse_mla_decode_kernel, pointers, constexprs, "scale_log2"),
+                name=f"sparse_mla[{name_of(config)},{'split' if split else 'whole'}]",
+                kernel=kernel,
+                signature=_signature(kernel, pointers, constexprs, "scale_log2"),
                 constexprs=constexprs,
                 num_warps=config.num_warps,
                 num_stages=config.num_stages,
                 aligned=(*pointers, *strides),
                 tensor_cores=True,
-                max_spill_bytes=SPILL_BOUND,
+                max_spill_bytes=SPILL_BOUND if config.kernel == "triton" else 0,
+                gluon=config.kernel == "hopper",
             )
     pointers = {
         "part_ptr": "*fp32", "part_lse_ptr": "*fp32", "length_ptr": "*i32", "extra_length_ptr": "*i32",

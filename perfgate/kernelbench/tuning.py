@@ -29,12 +29,15 @@ def varied(row: Any, path: str, value: Any) -> Any:
 
 
 def candidates(row: Any, axes: Mapping[str, Sequence[Any]]) -> list[Any]:
-    """The row itself first, then every combination of the axes' values, each once."""
+    """The row itself first, then every combination of the axes' values that makes a row, each once."""
     found = [row]
     for values in itertools.product(*axes.values()):
         one = row
-        for path, value in zip(axes, values, strict=True):
-            one = varied(one, path, value)
+        try:
+            for path, value in zip(axes, values, strict=True):
+                one = varied(one, path, value)
+        except ValueError:  # a kernel of one tiling has no other
+            continue
         if one not in found:
             found.append(one)
     return found

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from dsv4_kernels import layout
 from hypothesis import settings
 from kit.cache import DecodeCase, DecodeInputs, Source, build
+from kit.gluon_compiled import kernels
 from kit.gluon_decode import assert_right, decode
 
 INTERLEAVINGS = {"dev": 4, "deep": 6}.get(settings.get_current_profile_name(), 2)
@@ -87,3 +89,11 @@ def with_scale(byte: int) -> DecodeInputs:
     page, _, scales_at = layout.addresses(layout.geometry(inputs.k_cache), token)
     layout.physical_bytes(inputs.k_cache)[page, scales_at + 1] = byte
     return inputs
+
+
+def test_each_warpgroup_has_the_registers_that_it_was_given() -> None:
+    for each in kernels().values():
+        assert each.warps == 12
+        asked = {int(n) for n in re.findall(r"setmaxnreg\.\S+[ \t]+(\d+)", each.ptx)}
+        assert {128, 160, 216} <= asked  # the reader's, the second consumer's and the first one's
+        assert set(re.findall(r"wgmma\.mma_async\S*?(m\d+n\d+k\d+)", each.ptx)) == {"m64n64k16", "m64n256k16"}

@@ -14,7 +14,7 @@ import pytest
 import triton
 from hypothesis import settings
 from kit.cache import DecodeCase, DecodeInputs, Source, build
-from kit.gluon_compiled import TOOLS
+from kit.gluon_compiled import SOURCE
 from kit.gluon_decode import assert_right, decode, kind_of, program
 from ptx.errors import EmulationError, UnknownInstructionError
 
@@ -120,7 +120,7 @@ def noticed(inputs: DecodeInputs, splits: int, gone: tuple[int, ...]) -> bool:
 @functools.cache
 def source_lines() -> list[tuple[str, str]]:
     """For each line of the kernel's source the function it belongs to, and its text."""
-    text = (TOOLS / "gluon_mla.py").read_text()
+    text = SOURCE.read_text()
     lines = [("", line.strip()) for line in text.splitlines()]
     for each in ast.parse(text).body:
         if isinstance(each, ast.FunctionDef):

@@ -28,7 +28,8 @@ card = next(card for card in CARDS if card.name == sys.argv[1])
 for table in (hyper_connection.TABLE, topk.TABLE):
     table[card.name] = tuple(replace(config, pdl=True) for config in table[card.name])
 rules = sparse_mla_table.TABLE[card.name]
-sparse_mla_table.TABLE[card.name] = tuple(replace(r, config=replace(r.config, pdl=True)) for r in rules)
+portable = [r for r in rules if r.config.kernel == "triton"]
+sparse_mla_table.TABLE[card.name] = tuple(replace(r, config=replace(r.config, pdl=True)) for r in portable)
 seen = {}
 for module in (hyper_connection, topk, sparse_mla):
     for case in module.compile_cases(card):

@@ -9,7 +9,7 @@ import torch
 from dsv4_kernels import layout, sparse_mla_decode
 from dsv4_kernels.card import CARDS, Card
 from dsv4_kernels.sparse_mla import compile_cases
-from dsv4_kernels.sparse_mla_table import choose, configurations, split_count
+from dsv4_kernels.sparse_mla_table import choose, configurations, name_of, split_count
 from kit.cache import DecodeCase, DecodeInputs, Source, build
 from kit.decode import decode, runnable_configurations
 
@@ -56,13 +56,14 @@ def test_no_rows_give_empty_results(device: torch.device) -> None:
 @pytest.mark.field_case("K29", "K30")
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
 def test_every_shape_has_a_configuration_that_is_compiled_and_proved(card: Card) -> None:
-    compiled = {(case.constexprs["BLOCK_H"], case.constexprs["BLOCK_N"], case.num_warps, case.num_stages)
-                for case in compile_cases(card) if "BLOCK_H" in case.constexprs}  # fmt: skip
+    compiled = {case.name for case in compile_cases(card)}
     for heads in range(1, 129):
         for rows in (1, 2, 4, 5, 16, 64, 65, 128, 4096, 100_000):
-            config = choose(card.name, rows, heads).config
-            assert config in configurations(card.name)
-            assert (config.block_h, config.block_n, config.num_warps, config.num_stages) in compiled
+            for interpreted in (False, True):
+                config = choose(card.name, rows, heads, interpreted).config
+                assert config in configurations(card.name)
+                assert config.kernel == "triton" or not interpreted
+                assert {f"sparse_mla[{name_of(config)},{how}]" for how in ("whole", "split")} <= compiled
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)

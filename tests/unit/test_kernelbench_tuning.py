@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import pytest
+from dsv4_kernels.sparse_mla_table import TABLE
 
 from perfgate.kernelbench.tuning import Candidate, best, candidates, varied
 
@@ -39,6 +40,13 @@ def test_candidates_are_every_combination_once_the_present_row_first():
     found = candidates(NOW, {"tile.width": [32, 64], "tile.warps": [4, 8]})
     assert found[0] == NOW
     assert len(found) == 4 == len({(row.tile.width, row.tile.warps) for row in found})
+
+
+def test_a_combination_that_makes_no_row_is_left_out():
+    row = TABLE["sm_90"][-2]
+    assert row.config.kernel == "hopper"
+    found = candidates(row, {"config.block_n": [32, 64], "min_tiles": [1, 2]})
+    assert [(one.config.block_n, one.min_tiles) for one in found] == [(64, 2), (64, 1)]
 
 
 def test_the_fastest_over_all_shapes_wins():

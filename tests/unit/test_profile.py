@@ -68,6 +68,7 @@ def test_kernel_names_of_the_field_find_their_category(kernel, category):
 
 OURS = {
     "sparse_mla_kernels.py": ("sparse attention", {"dsv4_sparse_mla_decode_kernel"}),
+    "sparse_mla_hopper.py": ("sparse attention", {"dsv4_sparse_mla_hopper_kernel"}),
     "indexer.py": ("indexer", {"dsv4_paged_mqa_logits_kernel"}),
     "topk_kernels.py": ("top-k", set()),
     "hyper_connection.py": ("hyper-connection", {"dsv4_hc_prenorm_sum_kernel"}),

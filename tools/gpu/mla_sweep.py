@@ -23,10 +23,9 @@ import torch  # noqa: E402
 from dsv4_kernels import reference  # noqa: E402
 from dsv4_kernels.card import card_for  # noqa: E402
 from dsv4_kernels.sparse_mla import launch  # noqa: E402
-from dsv4_kernels.sparse_mla_table import DecodeConfig, choose, split_count  # noqa: E402
+from dsv4_kernels.sparse_mla_table import HOPPER, DecodeConfig, choose, name_of, split_count  # noqa: E402
 from kit.cache import DecodeCase, DecodeInputs, Source, build  # noqa: E402
 from kit.compare import OUTPUT_ROUNDING, assert_decode_close  # noqa: E402
-from kit.decode import name_of  # noqa: E402
 from kit.rounding import rounding_of  # noqa: E402
 
 CONFIGS = [
@@ -35,7 +34,7 @@ CONFIGS = [
         (64, 64, 8, 5), (64, 32, 8, 5), (64, 32, 8, 7), (16, 32, 4, 5), (16, 64, 4, 5), (32, 32, 8, 5), (32, 32, 4, 5),
         (64, 64, 8, 2), (16, 32, 8, 5), (16, 16, 4, 5), (16, 64, 8, 5), (32, 64, 8, 5), (64, 16, 8, 5),
     ]
-]  # fmt: skip
+] + [HOPPER]  # fmt: skip
 INPUTS = 8  # sets of inputs that replays rotate over
 
 
@@ -167,7 +166,7 @@ def main() -> int:
     print("FlashMLA".ljust(28) + " ".join(f"B={batch}: {us:.1f}" for batch, us in peers.items()), flush=True)
 
     tuned = [table[batch][0] for batch in batches]
-    configs = [*tuned, *(replace(config, pdl=True) for config in tuned), *CONFIGS]
+    configs = [*tuned, *(replace(config, pdl=True) for config in tuned if config.kernel == "triton"), *CONFIGS]
     configs = [config for config in dict.fromkeys(configs) if options.only in name_of(config)]
     best: dict[int, tuple[float, str]] = {}
     for config in configs:

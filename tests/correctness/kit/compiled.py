@@ -17,6 +17,7 @@ import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import dsv4_kernels
 from dsv4_kernels.card import CARDS, Card, CompileCase
@@ -66,19 +67,28 @@ def reports(module: str, card: str) -> dict[str, Compiled]:
     return {entry["name"]: Compiled(**entry) for entry in json.loads(child.stdout)}
 
 
-def inspect(case: CompileCase, card: Card) -> Compiled:
-    """Compile one case for a card and read the result; a failure to compile is reported, not raised."""
+def compile_case(case: CompileCase, card: Card) -> Any:
+    """Triton's compiled kernel of one case for a card. Raises what Triton raises."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
-    from triton.compiler.errors import CompilationError
 
+    front_end = ASTSource
+    if case.gluon:
+        from triton.experimental.gluon._runtime import GluonASTSource as front_end
     names = case.kernel.arg_names
     attributes = {(names.index(name),): [["tt.divisibility", 16]] for name in case.aligned}
-    source = ASTSource(case.kernel, dict(case.signature), dict(case.constexprs), attributes)
+    source = front_end(case.kernel, dict(case.signature), dict(case.constexprs), attributes)
     options = {"num_warps": case.num_warps, "num_stages": case.num_stages, **case.options}
+    return triton.compile(source, target=GPUTarget("cuda", card.capability, 32), options=options)
+
+
+def inspect(case: CompileCase, card: Card) -> Compiled:
+    """Compile one case for a card and read the result; a failure to compile is reported, not raised."""
+    from triton.compiler.errors import CompilationError
+
     try:
-        kernel = triton.compile(source, target=GPUTarget("cuda", card.capability, 32), options=options)
+        kernel = compile_case(case, card)
     except (CompilationError, RuntimeError) as error:
         return Compiled(case.name, card.name, error=f"{type(error).__name__}: {error}")
     ptx = kernel.asm["ptx"]

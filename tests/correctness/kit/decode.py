@@ -7,11 +7,13 @@ from collections.abc import Callable
 import torch
 from dsv4_kernels import reference, sparse_mla, sparse_mla_decode
 from dsv4_kernels.card import CARDS, INTERPRETING, card_for
-from dsv4_kernels.sparse_mla_table import DecodeConfig, configurations
+from dsv4_kernels.sparse_mla_table import DecodeConfig, configurations, name_of
 
 from kit.cache import DecodeInputs, poisoned_memory
 from kit.compare import assert_decode_close
 from kit.rounding import rounding_of
+
+__all__ = ["assert_matches_oracles", "decode", "name_of", "recorded", "runnable_configurations"]
 
 Result = tuple[torch.Tensor, torch.Tensor]
 
@@ -32,17 +34,17 @@ def assert_matches_oracles(actual: Result, inputs: DecodeInputs) -> None:
 
 
 def runnable_configurations() -> tuple[DecodeConfig, ...]:
-    """Every tuned configuration that can run here: all of them interpreted or on Hopper, a card's own elsewhere."""
+    """Every tuned configuration that can run here: all of Triton's interpreted, all of them on Hopper, a card's own elsewhere.
+
+    What cannot be interpreted is emulated (``gluon_decode``).
+    """
     names = [card.name for card in CARDS]
     if not INTERPRETING and torch.cuda.is_available():
         here = card_for(torch.device("cuda"))[0]
         # A configuration that fits a card's shared memory fits every card that has more.
         names = [card.name for card in CARDS if card.shared_bytes <= here.shared_bytes]
-    return tuple(dict.fromkeys(config for name in names for config in configurations(name)))
-
-
-def name_of(config: DecodeConfig) -> str:
-    return f"h{config.block_h}-n{config.block_n}-w{config.num_warps}-s{config.num_stages}{'-pdl' * config.pdl}"
+    found = dict.fromkeys(config for name in names for config in configurations(name))
+    return tuple(config for config in found if config.kernel == "triton" or not INTERPRETING)
 
 
 def recorded(call: Callable[[], Result]) -> tuple[Result, Callable[[], None], str]:

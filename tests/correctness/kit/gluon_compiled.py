@@ -16,9 +16,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+import dsv4_kernels
 from filelock import FileLock
 
-TOOLS = Path(__file__).resolve().parents[3] / "tools" / "gpu"
+SOURCE = Path(dsv4_kernels.__file__).parent / "sparse_mla_hopper.py"
 TIMEOUT_S = 300
 FLAGS = ("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK")
 STEPS = ("q_stride_d", "index_stride_k", "extra_index_stride_k")  # constants where a call's are 1
@@ -40,6 +41,8 @@ class Compiled:
 def kernels() -> dict[str, Compiled]:
     """Compile for every kind of call in a child process; return the kernels by ``name_of`` their call."""
     environment = {key: value for key, value in os.environ.items() if key != "TRITON_INTERPRET"}
+    roots = [str(SOURCE.parents[1]), str(Path(__file__).parents[1]), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(roots)
     user = hashlib.sha256(str(Path.home()).encode()).hexdigest()[:12]
     # Workers that ask for the same would compile it twice: the second waits, and finds Triton's cache filled.
     with FileLock(Path(tempfile.gettempdir()) / f"dsv4-gluon-{user}.lock"):
@@ -73,23 +76,34 @@ KINDS = (
 
 
 def main() -> None:
-    sys.path.insert(0, str(TOOLS))
-    import gluon_mla
+    from dataclasses import replace
 
-    assert (gluon_mla.FLAGS, gluon_mla.STEPS) == (FLAGS, STEPS), (
-        "kinds of calls are named by other constants than its own"
-    )
+    from dsv4_kernels.card import SM90
+    from dsv4_kernels.sparse_mla import compile_cases
+    from dsv4_kernels.sparse_mla_table import HOPPER
+
+    from kit.compiled import compile_case
+
+    announced = {case.constexprs["SPLIT"]: case for case in compile_cases(SM90) if case.gluon}
     found = {}
     for flags, steps, split in KINDS:
-        constants = {step: 1 for step, one in steps.items() if one} | flags | {"SPLIT": split}
-        result, parameters = gluon_mla.compiled(constants)
+        case = announced[split]
+        assert set(FLAGS + STEPS) <= set(case.constexprs), "kinds of calls are named by other constants than its own"
+        constants = {name: value for name, value in case.constexprs.items() if name not in STEPS} | flags
+        constants |= {step: 1 for step, one in steps.items() if one}
+        # What is no constant of this call is an argument.
+        signature = {
+            name: "constexpr" if name in constants else "i32" if kind == "constexpr" else kind
+            for name, kind in case.signature.items()
+        }
+        result = compile_case(replace(case, constexprs=constants, signature=signature), SM90)
         found[name_of(flags, steps, split)] = {
             "ptx": result.asm["ptx"],
-            "parameters": parameters,
+            "parameters": [name for name in case.kernel.arg_names if name not in constants],
             "shared": result.metadata.shared,
             "warps": result.metadata.num_warps,
-            "heads": gluon_mla.HEADS,
-            "tokens": gluon_mla.TOKENS,
+            "heads": HOPPER.block_h,
+            "tokens": HOPPER.block_n,
         }
     print(json.dumps(found))
 

@@ -1,19 +1,14 @@
-"""A sparse-MLA decode for Hopper with a warpgroup that reads and dequantises while two others multiply (Gluon, triton 3.6).
+"""A sparse-MLA decode for Hopper with a warpgroup that reads and dequantises while two others multiply (Gluon).
 
 It computes what ``dsv4_sparse_mla_decode_kernel`` computes, tile for tile and in the same order: 64 heads, 64 tokens a step.
 Keys are values in MLA, so a dequantised tile [64 tokens, 512] in shared memory serves all of it. One warpgroup has the
 scores, the softmax and the output's first 256 dimensions, one the other 256, and one fills two tiles in turn.
 
-An experiment: no table chooses it, and no card has run it yet. Its PTX is proved by emulation (tests/correctness/ptx);
-gluon_mla_check.py proves and times it on a card.
+Triton's interpreter cannot run it. Its PTX is proved by emulation (tests/correctness/ptx), and on a card like any other.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import triton
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -24,10 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "kernels"))
-
-from dsv4_kernels import sparse_mla_kernels
-from dsv4_kernels.sparse_mla_kernels import (
+from . import sparse_mla_kernels
+from .sparse_mla_kernels import (
     DATA_BYTES,
     DECODE_SCALARS,
     FP8_TO_BF16,
@@ -390,49 +383,10 @@ def dsv4_sparse_mla_hopper_kernel(
     )  # fmt: skip
 
 
-FLAGS = ("HAS_LENGTH", "HAS_EXTRA", "HAS_EXTRA_LENGTH", "HAS_SINK")
-STEPS = ("q_stride_d", "index_stride_k", "extra_index_stride_k")  # constants where a call's are 1
 TILES = {
     "HEADS": HEADS,
     "TOKENS": TOKENS,
     "READER_REGISTERS": READER_REGISTERS,
     "SECOND_REGISTERS": SECOND_REGISTERS,
 }
-
-
-def compiled(constants: dict[str, object]) -> tuple[triton.compiler.CompiledKernel, list[str]]:
-    """Compile it for sm_90 without a card: ``constants`` are FLAGS, SPLIT and those of STEPS that are 1.
-
-    Returns the kernel and the names of the parameters that are left to it.
-    """
-    from triton.backends.compiler import GPUTarget
-    from triton.experimental.gluon._runtime import GluonASTSource
-
-    pointers = {
-        "q_ptr": "*bf16", "kv_ptr": "*u8", "index_ptr": "*i32", "length_ptr": "*i32", "extra_kv_ptr": "*u8",
-        "extra_index_ptr": "*i32", "extra_length_ptr": "*i32", "sink_ptr": "*fp32", "out_ptr": "*bf16",
-        "lse_ptr": "*fp32", "part_ptr": "*fp32" if constants["SPLIT"] else "*bf16", "part_lse_ptr": "*fp32",
-    }  # fmt: skip
-    constants = constants | TILES
-    kernel = dsv4_sparse_mla_hopper_kernel
-    signature = dict.fromkeys(kernel.arg_names, "i32") | {"scale_log2": "fp32"} | pointers
-    signature |= dict.fromkeys(constants, "constexpr")
-    # As a launch finds them: a tensor starts, and a page and a row of heads go on, at multiples of 16.
-    aligned = (*pointers, "page_stride", "extra_page_stride", "q_stride_b", "q_stride_s", "q_stride_h")
-    attributes = {(kernel.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned}
-    source = GluonASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=attributes)
-    made = triton.compile(source, target=GPUTarget("cuda", 90, 32), options={"num_warps": 4})
-    return made, [name for name in kernel.arg_names if name not in constants]
-
-
-if __name__ == "__main__":
-    import re
-
-    for split in (False, True):
-        kernel, _ = compiled(dict.fromkeys(FLAGS, True) | dict.fromkeys(STEPS, 1) | {"SPLIT": split})
-        products = sorted(set(re.findall(r"wgmma\.mma_async\S*?(m\d+n\d+k\d+)", kernel.asm["ptx"])))
-        registers = sorted({int(n) for n in re.findall(r"setmaxnreg\.\S+[ \t]+(\d+)", kernel.asm["ptx"])})
-        print(
-            f"split={split}: {kernel.metadata.num_warps} warps, {kernel.metadata.shared} bytes of shared memory, "
-            f"products {' '.join(products)}, registers {registers}"
-        )
+"""Constants of every launch, as its keywords."""
