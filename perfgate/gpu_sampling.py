@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import threading
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,8 @@ THROTTLE_REASONS = {
 """Bits of NVML's clocks event reasons that slow a busy GPU down. Idle, application clocks and display do not count."""
 
 POWER_CAP = 0x04
-"""NVML reports it of a GPU near its limit even where the clock stays at its highest; then it held nothing back."""
+UNTOUCHED = "power cap, clock at its highest"
+"""What a power cap is called whose readings show no lower clock: a load that comes near the limit on any day, not a fault."""
 
 BUSY_PERCENT = 10
 EDGE = 10
@@ -44,10 +46,12 @@ class Reading:
     top_sm_mhz: int | None = None
     """The highest clock that this GPU has, where the driver says so."""
 
-    def shows(self, bit: int) -> bool:
-        """True where a reason of this bit held the GPU back."""
-        untouched = bit == POWER_CAP and self.top_sm_mhz is not None and self.sm_mhz >= self.top_sm_mhz
-        return bool(self.reasons & bit) and not untouched
+    def held_back_by(self) -> Iterator[str]:
+        """The reasons that this reading shows."""
+        at_top = self.top_sm_mhz is not None and self.sm_mhz >= self.top_sm_mhz
+        for bit, name in THROTTLE_REASONS.items():
+            if self.reasons & bit:
+                yield UNTOUCHED if bit == POWER_CAP and at_top else name
 
 
 @dataclass(frozen=True)
@@ -75,7 +79,7 @@ def summarise(readings: Sequence[Reading]) -> tuple[GpuWindow, ...]:
         own = [r for r in readings if r.gpu == gpu]
         busy = [r for r in own if r.busy_percent >= BUSY_PERCENT]
         clocks = [r.sm_mhz for r in busy]
-        shares = {name: sum(r.shows(bit) for r in busy) for bit, name in THROTTLE_REASONS.items()}
+        shares = Counter(name for r in busy for name in r.held_back_by())
         rows.append(
             GpuWindow(
                 gpu,
@@ -86,7 +90,9 @@ def summarise(readings: Sequence[Reading]) -> tuple[GpuWindow, ...]:
                 _drift(clocks),
                 statistics.median(r.power_w for r in own),
                 max(r.temperature_c for r in own),
-                tuple((name, count / len(busy)) for name, count in shares.items() if count),
+                tuple(
+                    (name, shares[name] / len(busy)) for name in (*THROTTLE_REASONS.values(), UNTOUCHED) if shares[name]
+                ),
             )
         )
     return tuple(rows)

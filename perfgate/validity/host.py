@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from perfgate.gpu_sampling import UNTOUCHED
 from perfgate.validity.problem import Limits, Problem, problem
 from perfgate.validity.problem import ProblemKind as Kind
 from perfgate.workload import Sample
@@ -22,9 +23,14 @@ def check_host(sample: Sample, limits: Limits) -> Iterator[Problem]:
         pids = [f"pid {pid}" for pid in sample.foreign_pids]
         yield problem(Kind.FOREIGN_PROCESS, f"{len(pids)} foreign processes used the GPU", pids)
     reasons = [r for r in sample.throttle_reasons if r.strip().lower() not in _HARMLESS]
-    if reasons:
-        clocks = [f"clocks {min(sample.clocks_mhz)} to {max(sample.clocks_mhz)} MHz"] if sample.clocks_mhz else []
-        yield problem(Kind.THROTTLED, "the GPU was throttled", [*reasons, *clocks])
+    slowed = [r for r in reasons if UNTOUCHED not in r]
+    clocks = [f"clocks {min(sample.clocks_mhz)} to {max(sample.clocks_mhz)} MHz"] if sample.clocks_mhz else []
+    if slowed:
+        yield problem(Kind.THROTTLED, "the GPU was throttled", [*slowed, *clocks])
+    elif reasons:
+        yield problem(
+            Kind.THROTTLED, "the GPU was at its power limit, at its highest clock", [*reasons, *clocks], invalid=False
+        )
     drift = sample.clock_drift
     if drift is not None and not abs(drift) <= limits.clock_share:
         message = f"the GPU's clock changed by {drift:+.0%} from the first readings of the sample to the last"

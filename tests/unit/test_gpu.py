@@ -13,7 +13,7 @@ import pytest
 
 from perfgate import gpu
 from perfgate.gpu import GpuError, GpuProcess, foreign, lock_gpus, parse_smi, refuse_foreign, wait_for_memory
-from perfgate.gpu_sampling import GpuSampler, Reading, summarise, throttle_reasons
+from perfgate.gpu_sampling import UNTOUCHED, GpuSampler, Reading, summarise, throttle_reasons
 
 
 class NvmlError(Exception):
@@ -233,12 +233,12 @@ def test_throttling_is_told_by_reason_and_share_and_idling_is_none():
     assert throttle_reasons([window], share=0.2) == ("GPU 0: power cap (40%)",)
 
 
-def test_a_power_cap_that_leaves_the_clock_at_its_highest_is_none():
-    # H200 at C=64, 2026-11-30: reason "power cap" in 13 % of readings, clocks 1980 to 1980 MHz, steps no slower.
+def test_a_power_cap_that_leaves_the_clock_at_its_highest_has_a_name_of_its_own():
+    # H200 at C=64, 2026-11-30: reason "power cap" in 13 % of readings, clocks 1980 to 1980 MHz.
     cap, heat = 0x4, 0x20
     rows = [reading(mhz=1980, reasons=cap)] * 3 + [reading(mhz=1965, reasons=cap), reading(mhz=1980, reasons=heat)]
     (window,) = summarise(rows)
-    assert dict(window.throttled) == {"power cap": 0.2, "thermal (software)": 0.2}
+    assert dict(window.throttled) == {"power cap": 0.2, "thermal (software)": 0.2, UNTOUCHED: 0.6}
     (window,) = summarise([reading(mhz=1980, reasons=cap, top=None)])
     assert dict(window.throttled) == {"power cap": 1.0}
 

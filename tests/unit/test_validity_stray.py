@@ -19,8 +19,10 @@ from validity_kit import (
     stamp,
 )
 
+from perfgate.gpu_sampling import UNTOUCHED
+from perfgate.validity import Limits, check
 from perfgate.validity import ProblemKind as Kind
-from perfgate.validity import check
+from perfgate.validity.host import check_host
 from perfgate.workload import Plan
 
 
@@ -141,6 +143,15 @@ def test_foreign_process_on_the_gpu_makes_it_invalid() -> None:
 def test_throttling_makes_it_invalid_and_an_idle_gpu_does_not() -> None:
     assert judged(healthy(throttle_reasons=("sw_thermal_slowdown",), clocks_mhz=(1980, 1410))) == {Kind.THROTTLED}
     assert judged(healthy(throttle_reasons=("gpu_idle",))) == set()
+
+
+def test_a_power_limit_at_the_highest_clock_is_noted_and_counts() -> None:
+    sample = healthy(throttle_reasons=(f"GPU 0: {UNTOUCHED} (13%)",), clocks_mhz=(1980,))
+    (found,) = check_host(sample, Limits())
+    assert (found.kind, found.invalid) == (Kind.THROTTLED, False)
+    assert found.evidence == (f"GPU 0: {UNTOUCHED} (13%)", "clocks 1980 to 1980 MHz")
+    both = healthy(throttle_reasons=(f"GPU 0: {UNTOUCHED} (13%)", "GPU 0: thermal (hardware) (20%)"))
+    assert [p.invalid for p in check_host(both, Limits())] == [True]
 
 
 def test_counters_with_labels_and_prefix_are_summed_by_name() -> None:

@@ -3,8 +3,8 @@
 #
 # Starts three servers of RECIPE (default v4mini-patched) that stay up: two alike and one whose decode step is 3 % longer, by a
 # kernel that spins behind the step's own (tests/evaluation/real/slowdown.py). A block is one A/A and one A/B run on the same
-# rounds at C=64: 6 pairs, samples of a second and more. At C=16 four layers take 2.6 ms, which a busy host takes as well: then
-# the change is hidden. OUT gets runs.jsonl, samples.jsonl and the servers' logs; another call
+# rounds at C=64: 6 pairs, up to 16 until the answer is clear, samples of a second and more. (At C=16 four layers take 2.6 ms,
+# which a busy host takes as well: then the change is hidden.) OUT gets runs.jsonl, samples.jsonl and logs; another call
 # with the same OUT goes on counting until it holds the 10 blocks that are asked for. No block is begun after SECONDS (340).
 # Exit status 0: every A/A run was quiet and every slow-down found. Needs SGLang and its compiled kernels (recipe's jit_caches)
 # where the recipe looks for them, below HOME: a cold start compiles for minutes (campaign.sh leaves them in its homes).
@@ -24,6 +24,7 @@ left=$((blocks - ${done:-0}))
 # does not get them on a card of 140.
 # shellcheck disable=SC2086
 exec "${PYTHON:-python3}" tests/evaluation/real/command.py --out "$out" --recipe "recipes/$recipe.toml" \
-    --slow "step:share=0.03" --points "${POINTS:-64}" --pairs "${PAIRS:-6}" --seconds "${SAMPLE_SECONDS:-1}" \
+    --slow "step:share=0.03" --points "${POINTS:-64}" --pairs "${PAIRS:-6}" --max-pairs "${MAX_PAIRS:-16}" \
+    --seconds "${SAMPLE_SECONDS:-1}" \
     --blocks "$left" --blocks-a-start "$blocks" --budget "$seconds" --together \
     --model layers="${LAYERS:-4}" ${SET:+--set $SET}
