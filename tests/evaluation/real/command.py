@@ -85,6 +85,7 @@ def main() -> int:
 
 
 def interrupted(signum: int, frame: object) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one would leave servers behind
     raise KeyboardInterrupt
 
 
