@@ -33,13 +33,19 @@ def split_index(step, split, SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: 
 
 
 @triton.jit
-def read_keys(score_row, index, length, WIDE: tl.constexpr):
-    """Keys of a row's entries, LOWEST past its end. WIDE: by fours, of which the last may reach past the end."""
+def read_scores(score_row, index, length, WIDE: tl.constexpr):
+    """A row's entries, NaN past its end. WIDE: by fours, of which the last may reach past the end."""
     live = index < length
     wanted = live
     if WIDE:
         wanted = tl.max_constancy(index // 4 * 4 < length, 4)
-    return tl.where(live, ordered_key(tl.load(score_row + index, mask=wanted, other=0.0)), LOWEST)
+    return tl.where(live, tl.load(score_row + index, mask=wanted, other=0.0), float("nan"))
+
+
+@triton.jit
+def read_keys(score_row, index, length, WIDE: tl.constexpr):
+    """Keys of a row's entries, LOWEST (a NaN's) past its end."""
+    return ordered_key(read_scores(score_row, index, length, WIDE))
 
 
 @triton.jit(do_not_specialize=SCALARS)

@@ -12,6 +12,10 @@ class TopKConfig:
     Longer ones are narrowed by `splits` programs, each of which reads `step` entries at a time, takes the maxima of
     `groups` groups and has room for `above_room` candidates above the floor and `tie_room` equal to it. With `wide` they
     read four entries at once where the scores' width is a multiple of four. `pdl`: each launch overlaps the one before it.
+
+    With `room` (at least 1.25 `max_k`) rows are gathered from instead, by `topk_gather_kernels`: up to 16 times `room` entries
+    are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list, `chunk` groups
+    a program. `narrow_warps` are the first pass's, `floor_warps` the list's.
     """
 
     max_k: int
@@ -25,6 +29,17 @@ class TopKConfig:
     step: int = 4096
     wide: bool = False
     pdl: bool = False
+    room: int = 0
+    chunk: int = 512
+
+    @property
+    def held(self) -> int:
+        """Entries that one program of the gathering selection holds."""
+        return 16 * self.room
+
+    def groups_of(self, limit: int) -> int:
+        """Groups of sixteen that cover ``limit`` entries, a power of two that whole chunks make up."""
+        return max(self.chunk, 1 << (-(-limit // 16) - 1).bit_length())
 
     @property
     def above_room(self) -> int:
@@ -58,6 +73,10 @@ TABLE: dict[str, tuple[TopKConfig, ...]] = {
         *_ALL[1:],
     ),
 }
+
+
+MOST_GROUPS = 16_384
+"""What one program lists from: rows of 262,144 entries, a context of 1,048,576 tokens compressed 4:1."""
 
 
 def choose(card: str, topk: int) -> TopKConfig:

@@ -26,9 +26,13 @@ from mla_sweep import time_us  # noqa: E402
 
 K = 512
 SHAPES = [(1, 4_096), (1, 65_536), (16, 16_384), (64, 4_096), (64, 65_536), (64, 262_144)]
+GATHER = {"room": 1024, "floor_warps": 16, "select_warps": 32}
 NARROW = {"wide": True, "step": 1024, "narrow_warps": 4}
 CHANGES = [
-    {}, {"pdl": True}, {"pdl": True, **NARROW}, NARROW, {"wide": True}, {"wide": True, "step": 2048},
+    {}, GATHER, GATHER | {"wide": True}, GATHER | {"pdl": True}, GATHER | {"wide": True, "pdl": True},
+    GATHER | {"narrow_warps": 4, "chunk": 256}, GATHER | {"chunk": 1024}, GATHER | {"floor_warps": 32},
+    GATHER | {"select_warps": 16}, GATHER | {"wide": True, "narrow_warps": 4, "chunk": 256},
+    {"pdl": True}, {"pdl": True, **NARROW}, NARROW, {"wide": True}, {"wide": True, "step": 2048},
     {"wide": True, "step": 2048, "narrow_warps": 4},
     {"wide": True, "step": 2048, "splits": 32, "groups": 64, "tie_room": 64}, {"floor_warps": 8}, {"floor_warps": 2},
     {"narrow_warps": 4}, {"narrow_warps": 16}, {"select_warps": 4}, {"select_warps": 16},
