@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,20 +34,32 @@ def weighted(folder: Path, seed: int) -> Path:
     return path
 
 
-def test_a_model_answers_as_itself_by_the_command_without_a_measurement(tmp_path: Path) -> None:
-    recipe = str(weighted(tmp_path, seed=1))
-    command = [sys.executable, "-m", "perfgate", "output", "--recipe", recipe, "--against", recipe]
+def against_itself(recipe: Path, report: Path) -> tuple[int, dict[str, Any]]:
+    """The command's exit status and row."""
+    command = [sys.executable, "-m", "perfgate", "output", "--recipe", str(recipe), "--against", str(recipe)]
     env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(kit.ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        [*command, "--report", str(tmp_path / "report")], capture_output=True, text=True, env=env, timeout=1500
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads((tmp_path / "report" / "output.json").read_text())
+    done = subprocess.run([*command, "--report", str(report)], capture_output=True, text=True, env=env, timeout=1500)
+    assert (report / "output.json").is_file(), done.stdout + done.stderr
+    return done.returncode, json.loads((report / "output.json").read_text())
+
+
+def test_a_model_answers_as_itself_by_the_command_without_a_measurement(tmp_path: Path) -> None:
+    code, found = against_itself(weighted(tmp_path, seed=1), tmp_path / "report")
+    assert code == 0, found
     assert found["outcome"] == "PASS"
     assert found["value"] <= found["bound"] == FLOOR
     assert "48 steps of 3 prompts" in found["why"]
     assert "deterministic" in found["why"]
     assert kit.servers(tmp_path / "report") == []
+
+
+def test_weights_that_attention_does_not_reach_show_nothing(tmp_path: Path) -> None:
+    """SGLang's invented ones are such: whatever a decode returned, the answers would be the same."""
+    recipe = kit.quick_recipe(tmp_path)
+    assert 'load_format = "dummy"' in recipe.read_text()
+    code, found = against_itself(recipe, tmp_path / "report")
+    assert (code, found["outcome"]) == (1, "INCONCLUSIVE"), found
+    assert "another past moves the answers" in found["why"]
 
 
 def test_an_ab_run_fails_where_the_weights_are_others_though_the_speed_is_the_same(tmp_path: Path) -> None:
