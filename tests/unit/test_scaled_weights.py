@@ -51,6 +51,8 @@ def test_vectors_are_of_the_size_that_a_model_has():
     given = {
         "layers.0.input_layernorm.weight": torch.full((8,), math.nan),
         "layers.0.self_attn.q_norm.weight": torch.full((8,), math.nan),
+        "layers.0.self_attn.kv_norm.weight": torch.full((8,), math.nan),
+        "layers.0.self_attn.indexer.compressor.norm.weight": torch.full((8,), math.nan),
         "layers.0.hc_attn_scale": torch.full((3,), math.nan),
         "layers.0.hc_attn_base": torch.full((24,), math.nan),
         "layers.0.mlp.gate.e_score_correction_bias": torch.full((256,), math.nan),
@@ -60,9 +62,11 @@ def test_vectors_are_of_the_size_that_a_model_has():
         "model.embed_tokens.weight": torch.full((640, 64), math.nan),
     }
     fill(given)
-    norm, q_norm, scale, base, bias, sink, kv, ids, embed = given.values()
+    norm, q_norm, kv_norm, compressed, scale, base, bias, sink, kv, ids, embed = given.values()
     assert norm.eq(1).all()
     assert q_norm.eq(1).all()
+    assert kv_norm.eq(2).all()
+    assert compressed.eq(2).all()
     assert scale.eq(0.5).all()
     assert base.eq(0).all()
     assert bias.eq(0).all()

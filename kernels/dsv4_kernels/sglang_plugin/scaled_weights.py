@@ -40,8 +40,8 @@ def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234) -> None:
 
     Matrices [..., out, in] are normal with standard deviation 1/sqrt(in), rounded to what FP8 codes and a power of two can
     hold, so that a weight is the same number in fp8 with block scales and in bf16. Embeddings (``embed`` in the name) have a
-    standard deviation of 1. Scales are that power of two. Vectors: norms 1, the hyper-connection's scales 0.5, sinks normal, all
-    else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
+    standard deviation of 1. Scales are that power of two. Vectors: norms 1, those of keys 2, the hyper-connection's scales 0.5,
+    sinks normal, all else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
     """
     for name, parameter in parameters.items():
         if torch.is_floating_point(parameter) and parameter.dim():
@@ -87,7 +87,10 @@ def _fill_matrix(name: str, data: torch.Tensor, seed: int) -> None:
 def _vector(name: str, parameter: torch.Tensor, seed: int) -> torch.Tensor:
     leaf = name.rsplit(".", 1)[-1]
     if "norm" in name:
-        return torch.ones_like(parameter)
+        # With scores of a standard deviation of 1, attention is the mean of hundreds of tokens, 0.05 beside a residual of 1.
+        # With 2 it is a dozen's.
+        keys = "kv_norm" in name or "compressor" in name
+        return torch.full_like(parameter, 2.0 if keys else 1.0)
     if leaf.startswith("hc_") and leaf.endswith("_scale"):
         return torch.full_like(parameter, 0.5)
     if "sink" in leaf:
