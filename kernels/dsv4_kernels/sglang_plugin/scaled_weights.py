@@ -40,8 +40,9 @@ def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234) -> None:
 
     Matrices [..., out, in] are normal with standard deviation 1/sqrt(in), rounded to what FP8 codes and a power of two can
     hold, so that a weight is the same number in fp8 with block scales and in bf16. Embeddings (``embed`` in the name) have a
-    standard deviation of 1. Scales are that power of two. Vectors: norms 1, those of keys 2, the hyper-connection's scales 0.5,
-    sinks normal, all else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
+    standard deviation of 1. Scales are that power of two. Vectors: norms 1, those of keys 2, the hyper-connection's scales
+    0.5, sinks normal, all else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale
+    without its weight.
     """
     for name, parameter in parameters.items():
         if torch.is_floating_point(parameter) and parameter.dim():
