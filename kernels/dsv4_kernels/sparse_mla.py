@@ -154,7 +154,7 @@ def _constexprs(config: DecodeConfig, split: bool, interpret: bool = INTERPRETIN
     if config.kernel == "hopper":
         from .sparse_mla_hopper import TILES
 
-        return {**TILES, "SPLIT": split}
+        return {**TILES, "SPLIT": split, "PDL": config.pdl and split}
     tile = {"SPLIT": split, "BLOCK_H": config.block_h, "BLOCK_N": config.block_n}
     return {**tile, "PDL": config.pdl and split, "INTERPRET": interpret}
 

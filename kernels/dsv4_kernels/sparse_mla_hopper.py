@@ -20,6 +20,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from . import sparse_mla_kernels
+from .pdl import let_next_start
 from .sparse_mla_kernels import (
     DATA_BYTES,
     DECODE_SCALARS,
@@ -47,6 +48,7 @@ LINE_SHARED = gl.constexpr(gl.SwizzledSharedLayout(1, 1, 1, [0]))
 # What needs no layout is the Triton kernel's own, compiled as Gluon.
 _attended_length = gluon.jit(sparse_mla_kernels._attended_length.fn)
 _tokens_share = gluon.jit(sparse_mla_kernels._tokens_share.fn)
+_let_next_start = gluon.jit(let_next_start.fn)
 
 
 @gluon.jit
@@ -297,9 +299,10 @@ def dsv4_sparse_mla_hopper_kernel(
     extra_index_stride_b, extra_index_stride_s, extra_index_stride_k,
     HAS_LENGTH: gl.constexpr, HAS_EXTRA: gl.constexpr, HAS_EXTRA_LENGTH: gl.constexpr, HAS_SINK: gl.constexpr,
     SPLIT: gl.constexpr, HEADS: gl.constexpr, TOKENS: gl.constexpr,
-    READER_REGISTERS: gl.constexpr, SECOND_REGISTERS: gl.constexpr,
+    READER_REGISTERS: gl.constexpr, SECOND_REGISTERS: gl.constexpr, PDL: gl.constexpr,
 ):  # fmt: skip
     """One program: one head tile of one query row over one split of its tokens."""
+    _let_next_start(PDL)
     head_tiles = (heads + HEADS - 1) // HEADS
     program = gl.program_id(0)
     split = (program // head_tiles) % splits

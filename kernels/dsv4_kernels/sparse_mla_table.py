@@ -11,7 +11,7 @@ class DecodeConfig:
     """One tiling: heads a program, tokens a step, warps, software-pipeline stages of the token loop.
 
     ``pdl``: where there are splits, their merge's launch overlaps them. ``kernel``: "triton" is the portable one; "hopper"
-    (``sparse_mla_hopper``) has 64 heads, 64 tokens, two stages and three warpgroups, of which num_warps names one, and no pdl.
+    (``sparse_mla_hopper``) has 64 heads, 64 tokens, two stages and three warpgroups, of which num_warps names one.
     """
 
     block_h: int
@@ -22,10 +22,8 @@ class DecodeConfig:
     kernel: Literal["triton", "hopper"] = "triton"
 
     def __post_init__(self) -> None:
-        if self.kernel == "hopper" and (self.block_h, self.block_n, self.num_stages, self.pdl) != (64, 64, 2, False):
-            raise ValueError(
-                f"the hopper kernel has one tiling, 64 heads by 64 tokens in 2 stages without pdl, not {self}"
-            )
+        if self.kernel == "hopper" and (self.block_h, self.block_n, self.num_stages) != (64, 64, 2):
+            raise ValueError(f"the hopper kernel has one tiling, 64 heads by 64 tokens in 2 stages, not {self}")
 
 
 @dataclass(frozen=True)

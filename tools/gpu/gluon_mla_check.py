@@ -13,6 +13,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,8 +76,9 @@ def tried(name: str, measure: Callable[[], float]) -> str:
         return f"{name} {type(fault).__name__} {(str(fault).splitlines() or [''])[0][:60]}"
 
 
-def timed(inputs: list[DecodeInputs], splits: int) -> float:
-    return time_us([functools.partial(launch, HOPPER, splits, *each.launch_arguments()) for each in inputs])
+def timed(inputs: list[DecodeInputs], splits: int, pdl: bool = False) -> float:
+    config = replace(HOPPER, pdl=pdl)
+    return time_us([functools.partial(launch, config, splits, *each.launch_arguments()) for each in inputs])
 
 
 def main() -> int:
@@ -100,6 +102,8 @@ def main() -> int:
         for splits in useful:
             if splits == 1 or batch * splits <= 3 * sms:
                 cells.append(tried(f"gluon/{splits}", functools.partial(timed, inputs, splits)))
+                if splits > 1:
+                    cells.append(tried(f"pdl/{splits}", functools.partial(timed, inputs, splits, True)))
         print(f"B={batch}: " + "  ".join(cells), flush=True)
     return 0
 

@@ -166,7 +166,7 @@ def main() -> int:
     print("FlashMLA".ljust(28) + " ".join(f"B={batch}: {us:.1f}" for batch, us in peers.items()), flush=True)
 
     tuned = [table[batch][0] for batch in batches]
-    configs = [*tuned, *(replace(config, pdl=True) for config in tuned if config.kernel == "triton"), *CONFIGS]
+    configs = [*tuned, *(replace(config, pdl=True) for config in tuned), *CONFIGS]
     configs = [config for config in dict.fromkeys(configs) if options.only in name_of(config)]
     best: dict[int, tuple[float, str]] = {}
     for config in configs:
