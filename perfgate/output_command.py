@@ -20,6 +20,7 @@ from perfgate.redact import redact_text
 from perfgate.report import words
 from perfgate.result import CheckResult
 from perfgate.server import Server, ServerError, start, stop
+from perfgate.server.lifecycle import NotProved
 from perfgate.server.processes import end_leftovers
 from perfgate.session import measuring
 
@@ -82,7 +83,7 @@ def shown(found: CheckResult) -> list[str]:
 
 @contextlib.contextmanager
 def _server(chosen: Recipe, log: Path, gpus: GpuGuard) -> Iterator[Server]:
-    """A recipe's server, proved and warmed as a measured one is. Raises ServerError and GpuError."""
+    """A recipe's server, warmed as a measured one is, and proved by the end. Raises ServerError and GpuError."""
     gpus.before_start()
     counts = ready.clean_counts(log)
     _show(f"starting {chosen.name}")
@@ -94,6 +95,10 @@ def _server(chosen: Recipe, log: Path, gpus: GpuGuard) -> Iterator[Server]:
         proof = PatchProof.of(chosen, counts, server.model, server.info, start_log(server))
         ready.make_ready(chosen, server, proof, [], _show)
         yield server
+        # Without graphs or a warm-up there was nothing to see before the answers.
+        text = "" if server.log is None else server.log.read_text(errors="replace")
+        if unproved := [p for p in proof.settled(log=text) if p.invalid]:
+            raise NotProved(unproved, server.log)
     finally:
         live.clear()
         stop(server, paths.ledger_dir(), chosen.limits.stop_seconds)

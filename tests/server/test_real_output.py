@@ -37,7 +37,10 @@ def weighted(folder: Path, seed: int) -> Path:
 def against_itself(recipe: Path, report: Path) -> tuple[int, dict[str, Any]]:
     """The command's exit status and row."""
     command = [sys.executable, "-m", "perfgate", "output", "--recipe", str(recipe), "--against", str(recipe)]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(kit.ROOT), os.environ.get("PYTHONPATH", "")])}
+    site = report.parent / "site"
+    subprocess.run([sys.executable, kit.ROOT / "tools" / "gpu" / "make_entry_point.py", site], check=True, timeout=60)
+    path = [str(site), str(kit.ROOT), str(kit.ROOT / "kernels"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path)}
     done = subprocess.run([*command, "--report", str(report)], capture_output=True, text=True, env=env, timeout=1500)
     assert (report / "output.json").is_file(), done.stdout + done.stderr
     return done.returncode, json.loads((report / "output.json").read_text())
@@ -60,6 +63,28 @@ def test_weights_that_attention_does_not_reach_show_nothing(tmp_path: Path) -> N
     code, found = against_itself(recipe, tmp_path / "report")
     assert (code, found["outcome"]) == (1, "INCONCLUSIVE"), found
     assert "another past moves the answers" in found["why"]
+
+
+def scaled(folder: Path, **changes: str) -> Path:
+    """cpu-tiny whose invented weights are of a model's size."""
+    return kit.quick_recipe(folder, **{"[limits]": '[patch]\npatches = ["scaled_weights"]\n\n[limits]'}, **changes)
+
+
+def test_scaled_weights_let_attention_reach_the_answers(tmp_path: Path) -> None:
+    """The same recipe with them, so that the check shows something: the plug-in in a real server, without a GPU."""
+    code, found = against_itself(scaled(tmp_path), tmp_path / "report")
+    assert (code, found["outcome"]) == (0, "PASS"), found
+    moved = re.search(r"another past moves its answers by ([\d.]+)", found["why"])
+    assert moved
+    assert float(moved[1]) > 0.1
+
+
+def test_answers_of_a_server_without_the_patch_that_it_was_asked_for_are_none(tmp_path: Path) -> None:
+    """It has no graphs and no warm-up, so that nothing could be proved before it answered."""
+    recipe = scaled(tmp_path, **{"env = {": 'env = { SGLANG_PLUGINS = "another",'})
+    code, found = against_itself(recipe, tmp_path / "report")
+    assert (code, found["outcome"]) == (1, "MISSING"), found
+    assert "scaled_weights" in found["why"]
 
 
 def test_an_ab_run_fails_where_the_weights_are_others_though_the_speed_is_the_same(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from dsv4_kernels.sglang_plugin.counts import Counts
 from dsv4_kernels.sglang_plugin.resolve import SeamStatus, check_live, check_source, installed_source, load
 from dsv4_kernels.sglang_plugin.seams import FIRST_VERSION, LAST_VERSION, Seam, seams_for, supported
 from dsv4_kernels.sglang_plugin.settings import (
+    CPU,
     PREWARM,
     SCALED_WEIGHTS,
     PluginError,
@@ -55,13 +56,13 @@ def run(environ: Mapping[str, str]) -> None:
         card = "no CUDA device" if arch is None else arch
         say(f"no patch suits this machine ({card}); SGLang runs as it is")
         return
-    assert arch is not None
+    here = arch or CPU
     version = sglang_version()
-    require_seams(patches, version, arch)
+    require_seams(patches, version, here)
     if not runs_the_model():
         return
-    patches = _without_conflicts(settings, patches, arch)
-    hook(patches, version, arch, settings.counts_file, settings.broken)
+    patches = _without_conflicts(settings, patches, here)
+    hook(patches, version, here, settings.counts_file, settings.broken)
 
 
 def runs_the_model() -> bool:
@@ -131,7 +132,8 @@ def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | N
         "arch": arch,
         "patches": {patch: [seam.target for seam in seams] for patch, seams in chosen.items()},
     }
-    counts = Counts(counts_file, header, torch.cuda.is_current_stream_capturing)
+    capturing = torch.cuda.is_current_stream_capturing if torch.cuda.is_available() else lambda: False
+    counts = Counts(counts_file, header, capturing)
     for patch, seams in chosen.items():
         for seam in seams:
             HookRegistry.register(seam.target, build(seam, version, counts.note, broken), HookType[seam.hook])

@@ -12,6 +12,8 @@ from typing import Literal
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
+from dsv4_kernels.sglang_plugin.settings import CPU
+
 FIRST_VERSION = Version("0.5.15.post1")
 LAST_VERSION = Version("0.5.23")
 
@@ -336,7 +338,7 @@ SEAMS: tuple[Seam, ...] = (
         "sglang.srt.model_loader.loader.initialize_dummy_weights",
         _ALL,
         ("model", "low", "high", "seed"),
-        _EITHER,
+        _EITHER | {CPU},
         "called by name for a dummy load, loader.py:1411; loader.py:1517",
         defined_in="sglang.srt.model_loader.weight_utils",
     ),

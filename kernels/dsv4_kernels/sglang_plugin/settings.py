@@ -17,12 +17,16 @@ PREWARM = "prewarm"
 SCALED_WEIGHTS = "scaled_weights"
 """Gives ``--load-format dummy`` weights whose answers depend on every kernel, for the check of the answers."""
 
+CPU = "cpu"
+"""What stands for a card's architecture where there is none."""
+
 ALL_PATCHES = (*KERNEL_PATCHES, *FALLBACK_PATCHES, PREWARM, SCALED_WEIGHTS)
 
 SUITABLE_ARCHS: Mapping[str, frozenset[str]] = {
     **{name: frozenset({"sm_90", "sm_120"}) for name in KERNEL_PATCHES},
     **{name: frozenset({"sm_90"}) for name in FALLBACK_PATCHES},
-    **{name: frozenset({"sm_90", "sm_120"}) for name in (PREWARM, SCALED_WEIGHTS)},
+    PREWARM: frozenset({"sm_90", "sm_120"}),
+    SCALED_WEIGHTS: frozenset({"sm_90", "sm_120", CPU}),
 }
 
 
@@ -103,7 +107,7 @@ def choose_patches(settings: Settings, arch: str | None) -> tuple[str, ...]:
     else:
         names += [n for n in settings.fallback if n not in names]
     for name in names:
-        if arch not in SUITABLE_ARCHS[name]:
+        if (arch or CPU) not in SUITABLE_ARCHS[name]:
             here = "there is no CUDA device here" if arch is None else f"this card is {arch}"
             raise PluginError(
                 f"patch {name} was asked for (DSV4_PATCHES, DSV4_FALLBACK), but it is for "
