@@ -125,13 +125,13 @@ def blind(reference: Run, elsewhere: Run, bound: float) -> bool:
     reference's in their last id alone, as many steps as were taken. Where attention does not reach the answers, as with
     invented weights of which nearly all are 0, both are the same, and a kernel that returns nonsense would pass.
     """
-    cut = [steps[: len(other)] for steps, other in zip(reference, elsewhere, strict=True)]
-    return not reach(cut, elsewhere) * BLIND_SHARE > bound
+    return not reach(reference, elsewhere) * BLIND_SHARE > bound
 
 
 def reach(reference: Run, elsewhere: Run) -> float:
-    """How far another past moves the answers, in nats: the largest difference of the two runs, 0 without any."""
-    return max((d.amount for d in differences(reference, elsewhere)), default=0.0)
+    """How far another past moves the answers, in nats: the largest difference over ``elsewhere``'s steps, 0 without any."""
+    cut = [steps[: len(other)] for steps, other in zip(reference, elsewhere, strict=True)]
+    return max((d.amount for d in differences(cut, elsewhere)), default=0.0)
 
 
 def _problem(found: Difference, bound: float) -> str:

@@ -96,8 +96,7 @@ def _server(chosen: Recipe, log: Path, gpus: GpuGuard) -> Iterator[Server]:
         ready.make_ready(chosen, server, proof, [], _show)
         yield server
         # Without graphs or a warm-up there was nothing to see before the answers.
-        text = "" if server.log is None else server.log.read_text(errors="replace")
-        if unproved := [p for p in proof.settled(log=text) if p.invalid]:
+        if unproved := [p for p in proof.settled(log=ready.log_text(server)) if p.invalid]:
             raise NotProved(unproved, server.log)
     finally:
         live.clear()

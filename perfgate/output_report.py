@@ -56,7 +56,7 @@ def row(old: str, new: str, own: Own, candidate: Run, floor: float = 0.0) -> Che
         if same.deterministic
         else f"{old} is not deterministic: it differs from itself by {same.noise:.3g} nats in the same batch"
     )
-    moved = reach([steps[: len(other)] for steps, other in zip(own.first, own.elsewhere, strict=True)], own.elsewhere)
+    moved = reach(own.first, own.elsewhere)
     facts = (
         f"{verdict.steps} steps of {len(own.first)} prompts, {verdict.changed_tokens} other greedy tokens; {itself}, "
         f"one prompt at a time by {apart.noise:.3g}; another past moves its answers by {moved:.3g}"

@@ -51,7 +51,7 @@ def make_ready(
         finally:
             windows.append((began, time.time()))
     if proof is not None and (proof.sizes or warmed):
-        problems = proof.settled(log=_log(server))
+        problems = proof.settled(log=log_text(server))
         if any(p.invalid for p in problems):
             raise NotProved([p for p in problems if p.invalid], server.log)
     return notes
@@ -122,5 +122,6 @@ def vocabulary(model: Path | None) -> int:
     return size
 
 
-def _log(server: Server) -> str:
+def log_text(server: Server) -> str:
+    """All that the server has logged so far; nothing for one whose log is elsewhere."""
     return "" if server.log is None else server.log.read_text(errors="replace")

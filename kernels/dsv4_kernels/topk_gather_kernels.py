@@ -11,8 +11,8 @@ import triton
 import triton.language as tl
 
 from .pdl import let_next_start, wait_for_previous
-from .topk_device import LOWEST, emit, emit_in_turn, kth_key, ordered_key, select
-from .topk_kernels import SCALARS, SELECT_SCALARS, read_scores, row_length
+from .topk_device import LOWEST, emit_in_turn, kth_key, ordered_key, select
+from .topk_kernels import SCALARS, SELECT_SCALARS, emit_all, read_scores, row_length, select_directly
 
 RUN = tl.constexpr(4)  # neighbours of a group, which one load reads
 RUNS = tl.constexpr(4)  # of them in a group, a quarter of the row apart: winners that lie together share no group
@@ -96,18 +96,10 @@ def dsv4_topk_gather_kernel(
     out_row = out_ptr + row * out_stride
     raw_row = raw_ptr + row * raw_stride
     if length <= k:
-        index = tl.arange(0, MAX_K)
-        emit(index, index, index < length, out_row, raw_row, table_row, page_size, want_raw)
-        rest = (index >= length) & (index < k)
-        tl.store(out_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest)
-        tl.store(raw_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest & (want_raw != 0))
+        emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K)
     elif length <= DIRECT:
-        index = tl.arange(0, DIRECT)
-        live = index < length
-        key = ordered_key(tl.load(score_row + index, mask=live, other=0.0))
-        emit_in_turn(index, select(key, index, live, k, length), 0, out_row, raw_row, table_row, page_size, want_raw)
+        select_directly(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT)
     else:
-        # Other names than above: one name has one shape over all branches.
         lane = tl.arange(0, HELD)
         entry = lane
         within = lane < length

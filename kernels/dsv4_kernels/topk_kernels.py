@@ -122,6 +122,25 @@ def dsv4_topk_narrow_kernel(
 
 
 @triton.jit
+def emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K: tl.constexpr):
+    """Write a row no longer than k in order, and -1 into what is left of its k slots."""
+    index = tl.arange(0, MAX_K)
+    emit(index, index, index < length, out_row, raw_row, table_row, page_size, want_raw)
+    rest = (index >= length) & (index < k)
+    tl.store(out_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest)
+    tl.store(raw_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest & (want_raw != 0))
+
+
+@triton.jit
+def select_directly(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT: tl.constexpr):
+    """Select from a row longer than k that one program holds."""
+    index = tl.arange(0, DIRECT)
+    live = index < length
+    key = ordered_key(tl.load(score_row + index, mask=live, other=0.0))
+    emit_in_turn(index, select(key, index, live, k, length), 0, out_row, raw_row, table_row, page_size, want_raw)
+
+
+@triton.jit
 def scan_row(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, BLOCK: tl.constexpr):
     """Select from a whole row by reading it once a bit of the key: exact for any scores."""
     lane = tl.arange(0, BLOCK)
@@ -208,17 +227,9 @@ def dsv4_topk_select_kernel(
     out_row = out_ptr + row * out_stride
     raw_row = raw_ptr + row * raw_stride
     if length <= k:
-        index = tl.arange(0, MAX_K)
-        emit(index, index, index < length, out_row, raw_row, table_row, page_size, want_raw)
-        rest = (index >= length) & (index < k)
-        tl.store(out_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest)
-        tl.store(raw_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest & (want_raw != 0))
+        emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K)
     elif length <= DIRECT:
-        index = tl.arange(0, DIRECT)
-        live = index < length
-        key = ordered_key(tl.load(score_row + index, mask=live, other=0.0))
-        chosen = select(key, index, live, k, length)
-        emit_in_turn(index, chosen, 0, out_row, raw_row, table_row, page_size, want_raw)
+        select_directly(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT)
     elif NARROWED:
         held = select_candidates(
             score_row, above_ptr + row * DIRECT, tie_ptr + row * (SPLITS * TIE_ROOM), count_ptr + row * (SPLITS * 4),

@@ -46,9 +46,9 @@ def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234) -> None:
     """
     for name, parameter in parameters.items():
         if torch.is_floating_point(parameter) and parameter.dim():
-            scale = _weight_of_scale(name, parameters)
-            if scale is not None:
-                parameter.data.copy_(torch.full_like(parameter.data, _unit(scale.shape[-1]), dtype=torch.float32))
+            scaled = _weight_of_scale(name, parameters)
+            if scaled is not None:
+                parameter.data.copy_(torch.full_like(parameter.data, _unit(scaled.shape[-1]), dtype=torch.float32))
             elif parameter.dim() >= 2:
                 _fill_matrix(name, parameter.data, seed)
             else:

@@ -152,16 +152,16 @@ def judge_runs(
     """
     rounds = more(least)
     found: dict[str, dict[str, Any]] = {}
+    open_runs = [*changed, *same]
     while True:
-        taken = min(map(len, rounds.values()))
-        for name in [*changed, *same]:
-            row = judge_run(recipe, rounds, old, name, least, most)
-            clear = row["outcome"] != Outcome.INCONCLUSIVE if name in changed else row["alarm"]
-            if name not in found and (clear or taken >= most):
-                found[name] = row
-        if all(name in found for name in changed):
-            for name in same:
-                found.setdefault(name, judge_run(recipe, rounds, old, name, least, most))
+        for name in open_runs:
+            found[name] = judge_run(recipe, rounds, old, name, least, most)
+        open_runs = [
+            name
+            for name in open_runs
+            if (not found[name]["alarm"] if name in same else found[name]["outcome"] == Outcome.INCONCLUSIVE)
+        ]
+        if min(map(len, rounds.values())) >= most or not set(open_runs) & set(changed):
             return rounds, found
         for concurrency, several in more(1).items():
             rounds[concurrency].extend(several)
