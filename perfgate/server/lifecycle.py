@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from perfgate import interruptions
 from perfgate.recipe import Recipe
 from perfgate.server import command, http, processes
 from perfgate.validity import Problem
@@ -124,23 +124,22 @@ def start(
     env = command.environment(recipe, os.environ, server_id) | dict(extra_env or {})
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)
-    # Appending: after somebody has cut the file, the server goes on at its new end and not behind a hole.
-    with log.open("ab") as sink:
-        process = subprocess.Popen(
-            argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, start_new_session=True
-        )
     began = time.monotonic()
-    entry = processes.Entry(
-        server_id=server_id,
-        pid=process.pid,
-        create_time=processes.create_time(process.pid),
-        owner_pid=os.getpid(),
-        owner_create_time=processes.create_time(os.getpid()),
-        port=port,
-        log=str(log),
-    )
+    entry: processes.Entry | None = None
     try:
-        processes.write_entry(ledger, entry)
+        # A server without an entry in the ledger is one that no later run would end.
+        with interruptions.held_back():
+            process = _launch(argv, env, log)
+            entry = processes.Entry(
+                server_id=server_id,
+                pid=process.pid,
+                create_time=processes.create_time(process.pid),
+                owner_pid=os.getpid(),
+                owner_create_time=processes.create_time(os.getpid()),
+                port=port,
+                log=str(log),
+            )
+            processes.write_entry(ledger, entry)
         _wait_ready(process, log, recipe.limits.start_seconds, progress)
         seconds = time.monotonic() - began
         server = Server(
@@ -156,6 +155,8 @@ def start(
         )
         server.info = _identity(recipe, server)
     except BaseException as error:  # Ctrl-C too must leave no process behind
+        if entry is None:
+            raise
         stop_entry(entry, ledger, grace_seconds=2.0)
         process.wait(timeout=10)
         if isinstance(error, http.ServerHttpError):
@@ -190,22 +191,22 @@ def stop(server: Server, ledger: Path, grace_seconds: float) -> list[int]:
 
 
 def stop_entry(entry: processes.Entry, ledger: Path, grace_seconds: float) -> list[int]:
-    """End a server's processes and strike it from the ledger."""
-    previous = signal.getsignal(signal.SIGINT)
-    in_main = _main_thread()
-    if in_main:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of a server behind
-    try:
-        killed = processes.end(entry, grace_seconds)
+    """End a server's processes and strike it from the ledger.
+
+    A second Ctrl-C must not leave half of a server behind. SIGTERM is a CI runner's last word before it kills: no more grace.
+    """
+    with interruptions.held_back(again=False) as noted:
+        killed = processes.end(entry, grace_seconds, lambda: signal.SIGTERM in noted)
         (ledger / f"{entry.server_id}.json").unlink(missing_ok=True)
         return killed
-    finally:
-        if in_main:
-            signal.signal(signal.SIGINT, previous)
 
 
-def _main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
+def _launch(argv: list[str], env: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
+    # Appending: after somebody has cut the file, the server goes on at its new end and not behind a hole.
+    with log.open("ab") as sink:
+        return subprocess.Popen(
+            argv, stdout=sink, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, start_new_session=True
+        )
 
 
 def _claim_port(port: int | None) -> int:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -50,13 +50,14 @@ def members(entry: Entry) -> list[psutil.Process]:
     return found
 
 
-def end(entry: Entry, grace_seconds: float) -> list[int]:
-    """End all processes of a server: SIGTERM to its root, then SIGKILL to what is left. Returns the pids killed."""
+def end(entry: Entry, grace_seconds: float, hurry: Callable[[], bool] = lambda: False) -> list[int]:
+    """End all processes of a server: SIGTERM to its root, then SIGKILL to what is left after ``grace_seconds``, or as soon as
+    ``hurry()`` says so. Returns the pids killed."""
     deadline = time.monotonic() + grace_seconds
     living = members(entry)
     roots = [p for p in living if not _parent_in(p, living)]
     _each(roots, "terminate")
-    while living and time.monotonic() < deadline:
+    while living and time.monotonic() < deadline and not hurry():
         time.sleep(0.1)
         living = [p for p in living if _alive(p)] or members(entry)
     killed = [p.pid for p in living]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfgate import interruptions
 from perfgate.workload.plan import Plan
 
 Tick = Callable[[float], None]
@@ -79,18 +80,30 @@ class Client:
         """Start loading in the background; ``log`` takes what the imports print."""
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log
-        with log.open("ab") as sink:
-            self._process = subprocess.Popen(
+        self._buffer = b""
+        self._ready = False
+        self._child: int | None = None
+        started: list[subprocess.Popen[bytes]] = []
+        try:
+            with interruptions.held_back():
+                started.append(self._start(env or {}))
+        except BaseException:  # nobody has this object yet, to close it
+            for process in started:
+                process.kill()
+                process.wait(timeout=10)
+            raise
+        (self._process,) = started
+
+    def _start(self, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as sink:
+            return subprocess.Popen(
                 [sys.executable, "-m", "perfgate.workload.preload"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=sink,
-                env={**os.environ, **(env or {}), "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
+                env={**os.environ, **env, "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"},
                 start_new_session=True,
             )
-        self._buffer = b""
-        self._ready = False
-        self._child: int | None = None
 
     def __enter__(self) -> Client:
         return self
