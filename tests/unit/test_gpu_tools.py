@@ -182,7 +182,7 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
     asked = [[script, "launch", folder, "900", "abc"], [script, "poll", folder, "60", back]]
     done = [subprocess.run(one, env=env, capture_output=True, text=True, timeout=90, check=True) for one in asked]
-    assert "lists done: 2 of 2" in done[1].stdout
+    assert "lists done: 3 of 3" in done[1].stdout
     rows = set(re.findall(r"v4mini-[\w-]+(?=: exit 0)", done[1].stdout))
     steps = {"v4mini-step1-1m", "v4mini-step2-1m", "v4mini-step3-1m"}
     both = {f"v4mini-{kind}{context}" for kind in ("stock", "patched", "fallback") for context in ("", "-1m")}
@@ -212,15 +212,21 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     python.chmod(0o755)
     script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
-    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing"}
+    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing", "ROWS2": "v4mini-stock-tp2"}
     for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", back]):
         done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
-    assert "lists done: 2 of 2" in done.stdout
+    assert "lists done: 3 of 3" in done.stdout
     with tarfile.open(back / "all.tgz") as kept:
         evaluated = kept.extractfile("./abeval.txt").read().decode()
         gluon = kept.extractfile("./gluon.txt").read().decode()
         gates = kept.extractfile("./gpu1.tar").read().decode(errors="replace")
+        both = kept.extractfile("./gpu0-1.tar").read().decode(errors="replace")
     assert f"home {tmp_path}/home-0 gpu 0, args tests/evaluation/real/command.py" in evaluated
     assert "gluon_mla_check.py" in gluon
     assert "--samples 2 --record" in gates
     assert "--recipe v4mini-missing-c64 --samples 2 --concurrency 1,64" in gates
+    assert f"home {tmp_path}/home-0-1 gpu 0,1, args -m pytest" in both
+    assert (tmp_path / "home-0-1").samefile(tmp_path / "home-0"), "the caches that the first GPU's rows left"
+    assert "--recipe v4mini-stock-tp2" in both
+    order = [line.split(":")[0] for line in done.stdout.splitlines() if re.match(r"\d\d-v4mini", line)]
+    assert order[-1] == "01-v4mini-stock-tp2", "it needs both GPUs for itself"

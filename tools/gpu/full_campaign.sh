@@ -7,14 +7,15 @@
 # ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
 # answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
 # (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py) and "kernelbench".
-# They run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
+# ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done.
+# All run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
 # launch's homes ($HOMES-GPU, by default /tmp/gate-home-GPU), which JIT_CACHES=FILE.txz fills: without, some minutes go.
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
-[ $# -ge 3 ] || { sed -n 2,16p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,17p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
@@ -23,6 +24,8 @@ left() { echo $(($(cat "$dir/end") - $(date +%s))); }
 # The first compiles what is left to compile: a row that matters less. A sample of fallback-1m at C=64 takes 140 s.
 export ROWS0=${ROWS0:-v4mini-step3-1m:3 v4mini-patched:5:3 v4mini-patched-1m v4mini-step2-1m:3 v4mini-step1-1m:3 v4mini-patched-long:3}
 export ROWS1=${ROWS1:-v4mini-stock v4mini-stock-1m v4mini-fallback-1m:3 v4mini-fallback missing outputs kernelbench}
+export ROWS2=${ROWS2:-}
+all_done() { [ -e "$dir/done0" ] && [ -e "$dir/done1" ] && [ -e "$dir/done2" ]; }
 row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
@@ -54,22 +57,27 @@ lists)
   [ -z "${JIT_CACHES:-}" ] || tar -C "$HOMES-1" -xJf "$JIT_CACHES"
   HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
   (cd "$HOMES-1" && tar cf - $(ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)) | tar -C "$HOMES-0" -xf -
-  for gpu in 0 1; do
+  for gpu in 0 1 2; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
 list?)
   cd "$tree" || exit 2
-  gpu=${verb#list}
-  rows=ROWS$gpu
+  list=${verb#list}
+  rows=ROWS$list gpu=$list
+  if [ "$list" = 2 ]; then
+    gpu=0,1
+    until [ -z "$ROWS2" ] || { [ -e "$dir/done0" ] && [ -e "$dir/done1" ]; }; do sleep "${EVERY:-15}"; done
+    ln -sfn "$HOMES-0" "$HOMES-0-1" # what one GPU compiled serves both
+  fi
   for each in ${!rows}; do
-    if [ "$(left)" -lt 60 ]; then echo "$each: not begun" | tee -a "$out/gpu$gpu.txt"; else row "$gpu" "$each"; fi
+    if [ "$(left)" -lt 60 ]; then echo "$each: not begun" | tee -a "$out/gpu${gpu/,/-}.txt"; else row "$gpu" "$each"; fi
   done
-  touch "$dir/done$gpu" ;;
+  touch "$dir/done$list" ;;
 poll)
   end=$((SECONDS + $3)) back=${4:?poll DIR SECONDS OUT}
   mkdir -p "$back"
   pack() { tar czf "$back/all.tmp" -C "$out" . 2>/dev/null; mv "$back/all.tmp" "$back/all.tgz"; }
-  while [ $SECONDS -lt $end ] && ! { [ -e "$dir/done0" ] && [ -e "$dir/done1" ]; }; do
+  while [ $SECONDS -lt $end ] && ! all_done; do
     sleep "${EVERY:-15}"
     pack
   done
@@ -82,10 +90,10 @@ poll)
     )
   done
   pack
-  cat "$out"/gpu?.txt "$out"/outputs.txt "$out"/gluon.txt "$out"/cpumap/map.txt 2>/dev/null
+  cat "$out"/gpu?.txt "$out"/gpu0-1.txt "$out"/outputs.txt "$out"/gluon.txt "$out"/cpumap/map.txt 2>/dev/null
   tail -n 4 "$out"/abeval.txt 2>/dev/null
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
-  echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 2" ;;
-*) sed -n 2,16p "$0"; exit 2 ;;
+  echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 3" ;;
+*) sed -n 2,17p "$0"; exit 2 ;;
 esac
