@@ -212,7 +212,7 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     python.chmod(0o755)
     script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
-    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing", "ROWS2": "v4mini-stock-tp2"}
+    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing v4mini-patched-deep:5:3:1,16", "ROWS2": "v4mini-stock-tp2"}
     for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", back]):
         done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
     assert "lists done: 3 of 3" in done.stdout
@@ -225,6 +225,7 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     assert "gluon_mla_check.py" in gluon
     assert "--samples 2 --record" in gates
     assert "--recipe v4mini-missing-c64 --samples 2 --concurrency 1,64" in gates
+    assert "--recipe v4mini-patched-deep --samples 5 --starts 3 --concurrency 1,16 --record" in gates
     assert f"home {tmp_path}/home-0-1 gpu 0,1, args -m pytest" in both
     assert (tmp_path / "home-0-1").samefile(tmp_path / "home-0"), "the caches that the first GPU's rows left"
     assert "--recipe v4mini-stock-tp2" in both

@@ -4,7 +4,7 @@
 #   tools/gpu/full_campaign.sh launch DIR SECONDS [COMMIT]   copies this checkout into DIR/tree and starts both GPUs' lists there
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
-# ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS]] (5 and 1), "missing" (v4mini-missing-c64), "outputs" (the
+# ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS[:POINTS]]] (5, 1 and all), "missing" (v4mini-missing-c64), "outputs" (the
 # answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
 # (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py) and "kernelbench".
 # ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done.
@@ -40,8 +40,8 @@ row() { # GPU ROW
     done ;;
   kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
   *)
-    IFS=: read -r recipe samples starts <<<"$2"
-    GATE_ARGS="--samples ${samples:-5} ${starts:+--starts $starts} --record" tools/gpu/campaign.sh "$out" "$(left)" "$1" "$recipe" ;;
+    IFS=: read -r recipe samples starts points <<<"$2"
+    GATE_ARGS="--samples ${samples:-5} ${starts:+--starts $starts} ${points:+--concurrency $points} --record" tools/gpu/campaign.sh "$out" "$(left)" "$1" "$recipe" ;;
   esac
 }
 case $verb in
