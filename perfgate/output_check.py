@@ -2,7 +2,8 @@
 
 Both servers follow the same token ids: the reference's own greedy choice. At each step the candidate's log-probability
 of the reference's token is compared, and its greedy choice. Kernels that sum in another order never agree bit for bit,
-so the yardstick is how much the stock server differs from itself (run twice, batched otherwise the second time).
+so the yardstick is how much the stock server differs from itself: run again, batched otherwise, and begun anew from time to
+time, since a step that comes out of a prefill, or follows one, differs more than one that was decoded all the way.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ BLIND_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Step:
-    """One greedy step: the choices in order of log-probability, best first (at least two of them)."""
+    """One greedy step: the choices in order of log-probability, best first (at least two of them).
+
+    ``asked``: tokens whose log-probabilities were asked for, whatever their rank. ``decoded`` is False for a step that came
+    out of a prefill; ``restarted`` is True where earlier tokens of the answer went through one.
+    """
 
     choices: tuple[tuple[int, float], ...]
+    asked: tuple[tuple[int, float], ...] = ()
+    decoded: bool = True
+    restarted: bool = False
 
     def __post_init__(self) -> None:
         if len(self.choices) < 2:
@@ -38,8 +46,8 @@ class Step:
         return self.choices[0][1] - self.choices[1][1]
 
     def logprob(self, token: int) -> float | None:
-        """Log-probability of a token, or None where it is not among the choices that were asked for."""
-        return next((value for choice, value in self.choices if choice == token), None)
+        """Log-probability of a token, or None where it is neither ranked nor asked for."""
+        return next((value for choice, value in (*self.choices, *self.asked) if choice == token), None)
 
 
 Run = Sequence[Sequence[Step]]
@@ -48,9 +56,9 @@ Run = Sequence[Sequence[Step]]
 
 @dataclass(frozen=True)
 class Difference:
-    """One step of one prompt. ``amount`` is at least how far the log-probabilities of the same token lie apart.
+    """One step of one prompt. ``amount`` is how far the log-probabilities of the same token lie apart.
 
-    ``exact`` is False where the candidate did not rank the token at all: then the amount is a lower bound.
+    ``exact`` is False where the candidate's is not known: then the amount is a lower bound, and no step that can pass.
     """
 
     prompt: int
@@ -60,17 +68,27 @@ class Difference:
     amount: float
     gap: float
     exact: bool = True
+    restarted: bool = False
 
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """``ok`` only where something was compared and every step is within the bound."""
+    """``ok`` only where something was compared and every step is within its bound.
+
+    ``noise`` and ``bound`` are those of steps decoded all the way, ``restarted_…`` of those with a prefill in between too.
+    ``largest`` is the difference of the step nearest to its bound, or farthest beyond, and ``limit`` that bound;
+    ``decoded`` counts the candidate's steps that came out of a decode.
+    """
 
     ok: bool
     steps: int
+    decoded: int
     noise: float
     bound: float
+    restarted_noise: float
+    restarted_bound: float
     largest: float
+    limit: float
     changed_tokens: int
     deterministic: bool
     problems: tuple[str, ...]
@@ -90,32 +108,50 @@ def differences(reference: Run, other: Run) -> list[Difference]:
                 # An unranked token lies below the last one that was ranked.
                 value = min(step.choices[0][1], second.choices[-1][1])
             amount = abs(step.choices[0][1] - value)
-            found.append(Difference(prompt, index, step.token, second.token, amount, step.gap, exact))
+            found.append(Difference(prompt, index, step.token, second.token, amount, step.gap, exact, second.restarted))
     return found
 
 
-def judge(reference: Run, again: Run, candidate: Run, floor: float = 0.0) -> OutputVerdict:
-    """Hold ``candidate`` to ALLOWED_FACTOR times what ``again`` (the reference server once more) shows, or ``floor``.
+def judge(reference: Run, yardsticks: Sequence[Run], candidate: Run, floor: float = 0.0) -> OutputVerdict:
+    """Hold ``candidate`` to ALLOWED_FACTOR times what ``yardsticks``, the reference server's further runs, show, or ``floor``.
 
-    A greedy token may differ only where the reference's own two best are closer than the bound. A reference that
+    The candidate's restarted steps are held to what all of those runs' steps show, the others to those that were never
+    restarted. A greedy token may differ only where the reference's own two best are closer than the bound. A reference that
     agrees with itself exactly gives no yardstick: then only equal output or a ``floor`` above 0 (in nats) can pass.
     Raises ValueError on runs of different shapes.
     """
-    own = differences(reference, again)
+    own = [d for run in yardsticks for d in differences(reference, run)]
     found = differences(reference, candidate)
-    noise = max((d.amount for d in own), default=0.0)
-    bound = max(ALLOWED_FACTOR * noise, floor)
-    deterministic = noise == 0.0 and all(d.token == d.other_token for d in own)
-    problems = [_problem(d, bound) for d in found]
+    noise, all_noise = _largest([d for d in own if not d.restarted]), _largest(own)
+    bound, wider = max(ALLOWED_FACTOR * noise, floor), max(ALLOWED_FACTOR * all_noise, floor)
+    deterministic = all_noise == 0.0 and all(d.token == d.other_token for d in own)
+    limits = [wider if d.restarted else bound for d in found]
+    problems = [_problem(d, limit) for d, limit in zip(found, limits, strict=True)]
+    largest, limit = max(((d.amount, n) for d, n in zip(found, limits, strict=True)), key=_share, default=(0.0, bound))
     told = tuple(p for p in problems if p)
     if not found:
         told = ("nothing was compared: the reference run has no steps",)
-    elif not math.isfinite(noise):
-        told = (f"the reference differs from itself by {noise}: it is no yardstick", *told)
-    amounts = [d.amount for d in found]
-    largest = math.nan if any(math.isnan(a) for a in amounts) else max(amounts, default=0.0)
+    elif not math.isfinite(all_noise):
+        told = (f"the reference differs from itself by {all_noise}: it is no yardstick", *told)
     changed = sum(d.token != d.other_token for d in found)
-    return OutputVerdict(not told, len(found), noise, bound, largest, changed, deterministic, told)
+    decoded = sum(step.decoded for steps in candidate for step in steps)
+    return OutputVerdict(
+        not told, len(found), decoded, noise, bound, all_noise, wider, largest, limit, changed, deterministic, told
+    )
+
+
+def _share(held: tuple[float, float]) -> tuple[float, float]:
+    """Sorts differences by how much of their bound they take, NaN last, and equal ones by size."""
+    amount, bound = held
+    if math.isnan(amount):
+        return math.inf, math.inf
+    return (amount / bound if bound else math.inf if amount else 0.0), amount
+
+
+def _largest(found: Sequence[Difference]) -> float:
+    """The largest amount, NaN where any is, 0 without any."""
+    amounts = [d.amount for d in found]
+    return math.nan if any(math.isnan(a) for a in amounts) else max(amounts, default=0.0)
 
 
 def blind(reference: Run, elsewhere: Run, bound: float) -> bool:
@@ -136,16 +172,13 @@ def reach(reference: Run, elsewhere: Run) -> float:
 
 def _problem(found: Difference, bound: float) -> str:
     where = f"prompt {found.prompt}, step {found.step}"
+    if not found.exact:
+        return f"{where}: the candidate's log-probability of token {found.token} is not known, bound {bound:.4g}"
     if not found.amount <= bound:  # catches NaN as well
-        least = "" if found.exact else "at least "
-        return (
-            f"{where}: log-probability of token {found.token} differs by {least}{found.amount:.4g}, bound {bound:.4g}"
-        )
+        return f"{where}: log-probability of token {found.token} differs by {found.amount:.4g}, bound {bound:.4g}"
     if found.token != found.other_token and not found.gap < bound:
         return (
             f"{where}: token {found.other_token} instead of {found.token}, whose lead of {found.gap:.4g} is not below "
             f"the bound {bound:.4g}"
         )
-    if not found.exact and bound == 0.0:
-        return f"{where}: token {found.token} is not among the candidate's best"
     return ""

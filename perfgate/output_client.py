@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from perfgate.output_check import Run, Step
 from perfgate.server import http
 
 TOP = 8
-"""Tokens ranked a step. A candidate that does not rank the reference's token among them differs by far anyway."""
+"""Tokens ranked a step; what the reference's token has is asked for by its id."""
 
 Prompts = Sequence[Sequence[int]]
 
@@ -33,32 +34,44 @@ def free_run(
 
 
 def forced_run(
-    base_url: str, prompts: Prompts, reference: Run, together: bool = True, timeout: float = 300.0
+    base_url: str,
+    prompts: Prompts,
+    reference: Run,
+    together: bool = True,
+    timeout: float = 300.0,
+    every: int | None = None,
 ) -> list[list[Step]]:
-    """The server's steps along the reference's tokens. Raises OutputCheckError.
+    """The server's steps along the reference's tokens, each with its log-probability of all of them. Raises OutputCheckError.
 
     SGLang has no way to force a token into a decode step, and scoring a finished text would go through prefill, past
     the decode kernels. So the server decodes freely for as long as it agrees; where it chooses another token, decoding
-    starts again from the prompt with the reference's tokens up to there (that one step comes out of a prefill).
+    starts again from the prompt with the reference's tokens up to there (that one step comes out of a prefill). ``every``
+    starts it again after so many steps as well.
     """
     done: list[list[Step]] = [[] for _ in prompts]
     open_prompts = [i for i in range(len(prompts)) if reference[i]]
     while open_prompts:
         batch = open_prompts if together else open_prompts[:1]
         inputs = [[*prompts[i], *(s.token for s in reference[i][: len(done[i])])] for i in batch]
-        lengths = [len(reference[i]) - len(done[i]) for i in batch]
-        for i, steps in zip(batch, _generate(base_url, inputs, lengths, timeout), strict=True):
+        lengths = [min(len(reference[i]) - len(done[i]), every or len(reference[i])) for i in batch]
+        wanted = [sorted({step.token for step in reference[i]}) for i in batch]
+        for i, steps in zip(batch, _generate(base_url, inputs, lengths, timeout, wanted), strict=True):
+            again = bool(done[i])
             for step in steps:
-                wanted = reference[i][len(done[i])].token
-                done[i].append(step)
-                if step.token != wanted:
+                token = reference[i][len(done[i])].token
+                done[i].append(dataclasses.replace(step, restarted=again))
+                if step.token != token:
                     break
         open_prompts = [i for i in open_prompts if len(done[i]) < len(reference[i])]
     return done
 
 
 def _generate(
-    base_url: str, inputs: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float
+    base_url: str,
+    inputs: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    timeout: float,
+    wanted: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Step]]:
     body = {
         "input_ids": [list(ids) for ids in inputs],
@@ -68,31 +81,43 @@ def _generate(
         "top_logprobs_num": TOP,
         "stream": False,
     }
+    if wanted is not None:
+        body["token_ids_logprob"] = [list(ids) for ids in wanted]
     answers = _post(f"{base_url}/generate", body, timeout)
     if not isinstance(answers, list) or len(answers) != len(inputs):
         raise OutputCheckError(f"{base_url}/generate gave {_short(answers)} for {len(inputs)} prompts")
-    return [_steps(answer, n) for answer, n in zip(answers, lengths, strict=True)]
+    ids = wanted if wanted is not None else [()] * len(inputs)
+    return [_steps(answer, n, tokens) for answer, n, tokens in zip(answers, lengths, ids, strict=True)]
 
 
-def _steps(answer: Any, wanted: int) -> list[Step]:
+def _steps(answer: Any, count: int, wanted: Sequence[int]) -> list[Step]:
     try:
         meta = answer["meta_info"]
         chosen = [int(row[1]) for row in meta["output_token_logprobs"]]
-        ranked = [[(int(row[1]), float(row[0])) for row in rows] for rows in meta["output_top_logprobs"]]
+        ranked = [_pairs(rows) for rows in meta["output_top_logprobs"]]
+        asked = [_pairs(rows) for rows in meta["output_token_ids_logprobs"]] if wanted else [[] for _ in chosen]
     except (KeyError, TypeError, IndexError, ValueError) as error:
         raise OutputCheckError(
             f"an answer of /generate lacks log-probabilities: {error!r} in {_short(answer)}"
         ) from None
-    if len(chosen) != wanted or len(ranked) != wanted:
-        raise OutputCheckError(f"asked for {wanted} tokens, got {len(chosen)}: {_short(meta.get('finish_reason'))}")
+    if not len(chosen) == len(ranked) == len(asked) == count:
+        raise OutputCheckError(f"asked for {count} tokens, got {len(chosen)}: {_short(meta.get('finish_reason'))}")
     steps = []
-    for token, rows in zip(chosen, ranked, strict=True):
-        if any(math.isnan(value) for _, value in rows):
+    for place, (token, rows, others) in enumerate(zip(chosen, ranked, asked, strict=True)):
+        if any(math.isnan(value) for _, value in (*rows, *others)):
             raise OutputCheckError(f"the server's log-probabilities are NaN at token {token}")
+        if missing := set(wanted) - {one for one, _ in others}:
+            raise OutputCheckError(
+                f"an answer of /generate lacks the log-probabilities of {len(missing)} tokens asked for"
+            )
         # Equal scores come in any order: the token that was really chosen goes first.
         ordered = sorted(rows, key=lambda row: (-row[1], row[0] != token))
-        steps.append(Step(tuple(ordered)))
+        steps.append(Step(tuple(ordered), tuple(others), decoded=place > 0))
     return steps
+
+
+def _pairs(rows: Any) -> list[tuple[int, float]]:
+    return [(int(row[1]), float(row[0])) for row in rows]
 
 
 def _post(url: str, body: dict[str, Any], timeout: float) -> Any:

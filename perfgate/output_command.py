@@ -69,6 +69,7 @@ def compare(new: Recipe, old: Recipe, report: Path) -> CheckResult:
                     f"{new.name} knows {output_gate.vocabulary(server)} token ids and {old.name} {known}: not one model"
                 )
             candidate = output_gate.follow(server, asked, own.first, new.limits.sample_seconds)
+            output_gate.keep(report, own, candidate)
     return output_report.row(*output_gate.names(old, new), own, candidate, table.floor)
 
 
@@ -118,6 +119,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     default = Path.cwd() / "perf-report" / f"{time.strftime('%Y%m%d-%H%M%S')}-output"
     parser.add_argument(
-        "--report", type=Path, metavar="DIR", default=default, help="for logs and output.json (default: in perf-report)"
+        "--report",
+        type=Path,
+        metavar="DIR",
+        default=default,
+        help="for logs, output.json and answers.json.gz (default: in perf-report)",
     )
     return parser.parse_args(arguments)

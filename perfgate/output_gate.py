@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
+import json
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from perfgate import output_client, output_report, ready, sweep
@@ -19,8 +22,14 @@ from perfgate.result import CheckResult
 from perfgate.server import Server, ServerError, http
 from perfgate.server.logfile import LogFile
 
+KEPT = "answers.json.gz"
+"""Of a report: all steps that were compared."""
+
 SEED = 7
 """Of the prompts: the same ids in every run."""
+
+BEGUN_ANEW = 8
+"""Steps after which the old server's answer begins anew in one of its runs, as the new one's does after another token."""
 
 CONTROL_STEPS = 8
 """Steps after other pasts: enough to see whether they matter. Each comes out of a prefill, as the answers part at once."""
@@ -58,8 +67,8 @@ class _Asked:
 class OutputGate:
     """One A/B run's check. Without an ``[output]`` table in the new side's recipe there is none."""
 
-    def __init__(self, new: Recipe, old: Recipe, show: Show) -> None:
-        self._new, self._old, self._show = new, old, show
+    def __init__(self, new: Recipe, old: Recipe, show: Show, report: Path) -> None:
+        self._new, self._old, self._show, self._report = new, old, show, report
         self._asked: _Asked | None = None
         self._found: CheckResult | None = None
 
@@ -102,6 +111,7 @@ class OutputGate:
                     f"the new side knows {vocabulary(server)} token ids and the old {asked.vocabulary}: not one model"
                 )
             candidate = follow(server, asked.prompts, asked.own.first, self._new.limits.sample_seconds)
+            keep(self._report, asked.own, candidate)
             self._found = output_report.row(*names(self._old, self._new), asked.own, candidate, table.floor)
 
     @contextlib.contextmanager
@@ -136,8 +146,18 @@ def follow_itself(server: Server, asked: Sequence[Sequence[int]], steps: int, se
     first = _ask(server, lambda: output_client.free_run(server.base_url, asked, steps, timeout=seconds))
     again = follow(server, asked, first, seconds)
     alone = follow(server, asked, first, seconds, together=False)
+    restarted = follow(server, asked, first, seconds, every=BEGUN_ANEW)
     begun = [steps[:CONTROL_STEPS] for steps in first]
-    return Own(first, again, alone, follow(server, elsewhere(asked, vocabulary(server)), begun, seconds))
+    return Own(first, again, alone, restarted, follow(server, elsewhere(asked, vocabulary(server)), begun, seconds))
+
+
+def keep(report: Path, own: Own, candidate: Run) -> None:
+    """Every step of every run, for whoever asks what the row stands on. Raises CheckFailed."""
+    text = json.dumps(output_report.steps(own, candidate))
+    try:
+        (report / KEPT).write_bytes(gzip.compress(text.encode(), mtime=0))
+    except OSError as error:
+        raise CheckFailed(f"{report / KEPT} cannot be written: {error.strerror or error}") from None
 
 
 def elsewhere(asked: Sequence[Sequence[int]], vocabulary: int) -> list[list[int]]:
@@ -147,10 +167,16 @@ def elsewhere(asked: Sequence[Sequence[int]], vocabulary: int) -> list[list[int]
 
 
 def follow(
-    server: Server, asked: Sequence[Sequence[int]], reference: Run, seconds: float, together: bool = True
+    server: Server,
+    asked: Sequence[Sequence[int]],
+    reference: Run,
+    seconds: float,
+    together: bool = True,
+    every: int | None = None,
 ) -> Run:
     """A server's steps along the reference's tokens. Raises CheckFailed."""
-    return _ask(server, lambda: output_client.forced_run(server.base_url, asked, reference, together, timeout=seconds))
+    run = output_client.forced_run
+    return _ask(server, lambda: run(server.base_url, asked, reference, together, timeout=seconds, every=every))
 
 
 def _ask(server: Server, call: Callable[[], Run]) -> Run:

@@ -115,6 +115,11 @@ class Workload(_Table):
     max_samples: int = Field(default=6, ge=2)
     max_retakes: int = Field(default=2, ge=0)
     client_warmup_requests: int = Field(default=1, ge=0)
+    stall_seconds: float = Field(
+        default=1.0,
+        gt=0,
+        description="a pause that makes a sample INVALID, where it is 5 % of the sample's time or more",
+    )
     little_share: float = Field(default=0.4, gt=0, lt=1)
     max_cached_share: float = Field(default=0.02, ge=0, le=1)
 
@@ -137,7 +142,9 @@ class Warmup(_Table):
 class Output(_Table):
     """The output check of an A/B run: ``steps`` greedy tokens after one random prompt of each length, by both servers."""
 
-    steps: int = Field(default=64, ge=1)
+    steps: int = Field(
+        default=64, ge=2, description="the first comes out of the prompt's prefill, the others are decoded"
+    )
     prompt_lengths: list[int] = Field(
         default=[5, 64, 129, 512], min_length=2, description="two or more, so that answers can be told apart"
     )

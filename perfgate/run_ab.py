@@ -44,7 +44,7 @@ class Compare(Run):
             self.order = self.rounds.order(self.order)
             self._sides = [*self._sides, self.rounds.note()]
         self.data = ab.AbData(old=campaign.new(self.against, self.order), new=campaign.new(options.recipe, self.order))
-        self._answers = output_gate.OutputGate(options.recipe, self.against, means.show)
+        self._answers = output_gate.OutputGate(options.recipe, self.against, means.show, options.report)
 
     def run(self) -> RunResult:
         options = self.options

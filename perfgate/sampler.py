@@ -177,7 +177,9 @@ class Sampler:
     @property
     def _limits(self) -> validity.Limits:
         work = self.recipe.workload
-        return validity.Limits(little_share=work.little_share, cached_share=work.max_cached_share)
+        return validity.Limits(
+            little_share=work.little_share, cached_share=work.max_cached_share, stall_s=work.stall_seconds
+        )
 
     def _window(self, mark: int | None) -> tuple[serverlog.ServerLog | None, list[validity.Problem]]:
         """The part of the log that the sample wrote. A log of which nothing can be read is a problem, not a clean bill."""

@@ -25,7 +25,7 @@ from perfgate.workload.client import Client
 from perfgate.yardstick import Yardstick
 
 LOCK_SECONDS = 1800.0
-RESULT_FILES = ("result.json", "summary.md", "report.html")
+RESULT_FILES = ("result.json", "summary.md", "report.html", "answers.json.gz")
 
 
 def prepare(options: Options) -> None:

@@ -120,6 +120,6 @@ def check_pause(sample: Sample, limits: Limits) -> Iterator[Problem]:
     if longest is None:
         return
     median, ttft = (sample.median_itl_ms or 0.0) / 1000, (sample.median_ttft_ms or 0.0) / 1000
-    if longest > max(limits.stall_s, limits.ttft_factor * median, 3 * ttft):
+    if longest > max(limits.stall_s, limits.stall_share * sample.duration_s, limits.ttft_factor * median, 3 * ttft):
         figures = [f"longest pause {longest:.2f} s; median ITL {median:.4f} s, median TTFT {ttft:.3f} s"]
         yield problem(Kind.STANDSTILL, f"a request got no token for {longest:.1f} s", figures)

@@ -94,7 +94,8 @@ class Limits:
     ``identity``: relative error of figures that follow from each other. ``client_cpu``: of one core (B21).
     ``accept_share``: difference in accept length (B23). ``clock_share``: how far clocks may lie apart, within a sample and
     between the samples of a point, and ``arms_share`` between the sides of an A/B (N11); ``clock_readings``: busy readings
-    below which a point's clock is not known. ``stall_s``, ``stall_share``: a gap between batch lines.
+    below which a point's clock is not known. ``stall_s``, ``stall_share``: a pause between two tokens or batch lines, in
+    seconds and of the sample's duration, whichever is longer.
     """
 
     little_share: float = 0.4
@@ -114,7 +115,7 @@ class Limits:
     clock_share: float = 0.05
     arms_share: float = 0.01
     clock_readings: int = 30
-    stall_s: float = 5.0
+    stall_s: float = 1.0
     stall_share: float = 0.05
     server_info_s: float = 2.0
     ttft_factor: float = 10.0

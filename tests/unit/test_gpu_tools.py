@@ -212,7 +212,11 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     python.chmod(0o755)
     script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
-    env |= {"ROWS0": "abeval gluon", "ROWS1": "v4mini-stock:2 missing v4mini-patched-deep:5:3:1,16", "ROWS2": "v4mini-stock-tp2"}
+    env |= {
+        "ROWS0": "abeval gluon",
+        "ROWS1": "v4mini-stock:2 missing v4mini-patched-deep:5:3:1,16",
+        "ROWS2": "v4mini-stock-tp2",
+    }
     for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", back]):
         done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
     assert "lists done: 3 of 3" in done.stdout

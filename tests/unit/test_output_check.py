@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import threading
@@ -23,7 +24,7 @@ AGAIN = steps([(5, -0.13), (9, -2.0), (3, -3.0)], [(7, -0.46), (8, -0.55), (1, -
 
 
 def test_a_candidate_within_twice_the_servers_own_spread_passes():
-    verdict = judge(REFERENCE, AGAIN, steps([(5, -0.17), (9, -2.0)], [(7, -0.50), (8, -0.55)]))
+    verdict = judge(REFERENCE, [AGAIN], steps([(5, -0.17), (9, -2.0)], [(7, -0.50), (8, -0.55)]))
     assert verdict.ok
     assert verdict.noise == pytest.approx(0.04)
     assert verdict.bound == pytest.approx(ALLOWED_FACTOR * 0.04)
@@ -32,13 +33,13 @@ def test_a_candidate_within_twice_the_servers_own_spread_passes():
 
 
 def test_a_candidate_beyond_it_fails_and_the_step_is_named():
-    verdict = judge(REFERENCE, AGAIN, steps([(5, -0.19), (9, -2.0)], [(7, -0.50), (8, -0.55)]))
+    verdict = judge(REFERENCE, [AGAIN], steps([(5, -0.19), (9, -2.0)], [(7, -0.50), (8, -0.55)]))
     assert not verdict.ok
     assert verdict.problems == ("prompt 0, step 0: log-probability of token 5 differs by 0.09, bound 0.08",)
 
 
 def test_another_token_passes_where_the_references_two_best_were_that_close():
-    verdict = judge(REFERENCE, AGAIN, steps([(5, -0.10), (9, -2.0)], [(8, -0.52), (7, -0.53)]))
+    verdict = judge(REFERENCE, [AGAIN], steps([(5, -0.10), (9, -2.0)], [(8, -0.52), (7, -0.53)]))
     assert verdict.ok
     assert verdict.changed_tokens == 1
 
@@ -46,7 +47,7 @@ def test_another_token_passes_where_the_references_two_best_were_that_close():
 @pytest.mark.field_case("R10")
 def test_another_token_fails_where_the_reference_was_sure():
     swapped = steps([(9, -0.09), (5, -0.10)], [(7, -0.50), (8, -0.55)])
-    verdict = judge(REFERENCE, AGAIN, swapped)
+    verdict = judge(REFERENCE, [AGAIN], swapped)
     assert not verdict.ok
     assert "token 9 instead of 5, whose lead of 1.9" in verdict.problems[0]
 
@@ -57,31 +58,72 @@ def test_a_token_that_the_candidate_does_not_rank_differs_by_at_least_the_last_r
     assert first.amount == pytest.approx(1.4)
 
 
+def test_a_token_whose_value_is_not_known_never_passes_however_little_it_must_differ():
+    near = steps([(6, -0.10), (4, -0.10)], [(7, -0.50), (8, -0.55)])
+    flat = steps([(5, -0.10), (9, -0.10)], [(7, -0.50), (8, -0.55)])
+    verdict = judge(flat, [AGAIN], near)
+    assert differences(flat, near)[0].amount == 0.0
+    assert verdict.problems == (
+        "prompt 0, step 0: the candidate's log-probability of token 5 is not known, bound 0.08",
+    )
+
+
+def test_an_unranked_token_has_the_value_that_was_asked_for():
+    low = Step(((1, -0.5), (2, -1.5)), asked=((5, -8.0), (7, -9.0)))
+    (first, _) = differences(REFERENCE, [[low, REFERENCE[0][1]]])
+    assert first.exact
+    assert first.amount == pytest.approx(7.9)
+
+
+def begun_anew(run):
+    return [[dataclasses.replace(step, restarted=True, decoded=i > 0) for i, step in enumerate(steps)] for steps in run]
+
+
+def test_a_step_with_a_prefill_in_between_is_held_to_the_references_own_such_steps():
+    other = steps([(5, -0.25), (9, -2.0)], [(7, -0.50), (8, -0.55)])
+    yardsticks = [AGAIN, begun_anew(steps([(5, -0.20), (9, -2.0)], [(7, -0.50), (8, -0.55)]))]
+    held = judge(REFERENCE, yardsticks, begun_anew(other))
+    assert held.ok
+    assert (held.bound, held.restarted_bound, held.limit) == pytest.approx((0.08, 0.20, 0.20))
+    assert held.decoded == 1
+    assert not judge(REFERENCE, yardsticks, other).ok, "decoded all the way it has no such excuse"
+    assert not judge(REFERENCE, [AGAIN], begun_anew(other)).ok
+
+
+def test_the_difference_that_is_shown_is_the_one_nearest_to_its_bound():
+    candidate = steps([(5, -0.17), (9, -2.0)], [(7, -0.59), (8, -0.6)])
+    candidate[0][1] = dataclasses.replace(candidate[0][1], restarted=True)
+    yardsticks = [AGAIN, begun_anew(steps([(5, -0.10), (9, -2.0)], [(7, -0.60), (8, -0.7)]))]
+    verdict = judge(REFERENCE, yardsticks, candidate)
+    assert verdict.ok
+    assert (verdict.largest, verdict.limit) == pytest.approx((0.07, 0.08)), "0.09 of 0.20 is farther from its bound"
+
+
 def test_a_server_that_agrees_with_itself_exactly_is_said_to_and_lets_only_equal_output_pass():
     slightly = steps([(5, -0.1000001), (9, -2.0)], [(7, -0.50), (8, -0.55)])
-    verdict = judge(REFERENCE, REFERENCE, slightly)
+    verdict = judge(REFERENCE, [REFERENCE], slightly)
     assert verdict.deterministic
     assert not verdict.ok
-    assert judge(REFERENCE, REFERENCE, REFERENCE).ok
-    assert judge(REFERENCE, REFERENCE, slightly, floor=0.01).ok
+    assert judge(REFERENCE, [REFERENCE], REFERENCE).ok
+    assert judge(REFERENCE, [REFERENCE], slightly, floor=0.01).ok
 
 
 def test_not_a_number_never_passes():
     broken = steps([(5, math.nan), (9, -2.0)], [(7, -0.50), (8, -0.55)])
-    assert not judge(REFERENCE, AGAIN, broken).ok
-    assert not judge(REFERENCE, broken, REFERENCE).ok
-    assert math.isnan(judge(REFERENCE, AGAIN, broken).largest)
+    assert not judge(REFERENCE, [AGAIN], broken).ok
+    assert not judge(REFERENCE, [broken], REFERENCE).ok
+    assert math.isnan(judge(REFERENCE, [AGAIN], broken).largest)
 
 
 def test_comparing_nothing_is_no_pass():
-    verdict = judge([[]], [[]], [[]])
+    verdict = judge([[]], [[[]]], [[]])
     assert not verdict.ok
     assert "nothing was compared" in verdict.problems[0]
 
 
 def test_runs_of_other_lengths_are_refused():
     with pytest.raises(ValueError, match="not of the same prompts"):
-        judge(REFERENCE, AGAIN, [REFERENCE[0][:1]])
+        judge(REFERENCE, [AGAIN], [REFERENCE[0][:1]])
 
 
 class FakeServer:
@@ -119,9 +161,23 @@ class FakeServer:
 
     def answer(self, body):
         return [
-            self.one(ids, p["max_new_tokens"])
-            for ids, p in zip(body["input_ids"], body["sampling_params"], strict=True)
+            self.asked(self.one(ids, p["max_new_tokens"]), wanted)
+            for ids, p, wanted in zip(
+                body["input_ids"],
+                body["sampling_params"],
+                body.get("token_ids_logprob", [[]] * len(body["input_ids"])),
+                strict=True,
+            )
         ]
+
+    def asked(self, answer, wanted):
+        """With the tokens that were asked for, as SGLang answers them: the ranked ones' values, -9 for all others."""
+        meta = answer["meta_info"]
+        meta["output_token_ids_logprobs"] = [
+            [[{row[1]: row[0] for row in rows}.get(token, -9.0), token, None] for token in wanted]
+            for rows in meta["output_top_logprobs"]
+        ]
+        return answer
 
     def one(self, ids, count):
         ids, chosen, ranked = list(ids), [], []
@@ -164,6 +220,39 @@ def test_a_forced_run_returns_to_the_references_tokens_after_another_choice(toge
     assert tokens(run) == [[3, 40, 5, 6], [11, 12, 13, 14]]
     assert run[0][1].logprob(4) == -0.2
     assert server.bodies[-1 if together else 1]["input_ids"] == [[1, 2, 3, 4]]
+    assert [step.decoded for step in run[0]] == [False, True, False, True]
+    assert [step.restarted for step in run[0]] == [False, False, True, True]
+    assert [step.decoded for step in run[1]] == [False, True, True, True]
+
+
+def test_a_forced_run_asks_for_every_token_that_it_follows():
+    with FakeServer() as server:
+        reference = free_run(server.url, [[1, 2], [10]], 4)
+    with FakeServer(turns={4: 40, 40: 40}) as server:
+        run = forced_run(server.url, [[1, 2], [10]], reference)
+    assert server.bodies[0]["token_ids_logprob"] == [[3, 4, 5, 6], [11, 12, 13, 14]]
+    assert run[0][3].logprob(3) == -9.0, "unranked, and known all the same"
+
+
+def test_a_forced_run_can_begin_anew_after_so_many_steps():
+    with FakeServer() as server:
+        reference = free_run(server.url, [[1, 2], [10]], 5)
+        run = forced_run(server.url, [[1, 2], [10]], reference, every=2)
+    assert tokens(run) == tokens(reference)
+    assert [[len(ids) for ids in body["input_ids"]] for body in server.bodies[1:]] == [[2, 1], [4, 3], [6, 5]]
+    assert [step.restarted for step in run[1]] == [False, False, True, True, True]
+    assert [step.decoded for step in run[1]] == [False, True, False, True, False]
+
+
+def test_a_server_that_leaves_out_what_was_asked_for_is_named():
+    class Deaf(FakeServer):
+        def asked(self, answer, wanted):
+            return super().asked(answer, wanted[1:])
+
+    with FakeServer() as server:
+        reference = free_run(server.url, [[1, 2]], 3)
+    with Deaf() as server, pytest.raises(OutputCheckError, match="lacks the log-probabilities of 1 tokens"):
+        forced_run(server.url, [[1, 2]], reference)
 
 
 @pytest.mark.parametrize(("kwargs", "message"), [({"status": 500}, "answered 500"), ({"cut": 1}, "asked for 3 tokens")])

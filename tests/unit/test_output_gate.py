@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -34,8 +36,8 @@ ELSEWHERE = run([(9, -0.1, 5, -4.0)], [(8, -0.5, 7, -3.0)])
 """After prompts that began otherwise: attention reaches the answers."""
 
 
-def own(first, again, alone, elsewhere=ELSEWHERE):
-    return Own(first, again, alone, elsewhere)
+def own(first, again, alone, elsewhere=ELSEWHERE, restarted=None):
+    return Own(first, again, alone, first if restarted is None else restarted, elsewhere)
 
 
 def test_the_wider_of_the_old_servers_two_spreads_is_the_yardstick_and_determinism_is_told():
@@ -95,6 +97,34 @@ def test_a_difference_outweighs_blindness():
     assert found.outcome is Outcome.INVALID
 
 
+def test_answers_that_came_out_of_prefills_show_no_decode():
+    first = run([(5, -0.1, 9, -2.0)] * 4, [(7, -0.5, 8, -3.0)] * 4)
+    elsewhere = run([(9, -0.1, 5, -4.0)], [(8, -0.5, 7, -3.0)])
+
+    def with_prefills(count):
+        flat = [dataclasses.replace(step, decoded=False) for steps in first for step in steps][:count]
+        rest = [step for steps in first for step in steps][count:]
+        return [[*flat, *rest][:4], [*flat, *rest][4:]]
+
+    asked = Own(first, first, first, first, elsewhere)
+    assert output_report.row("old", "new", asked, with_prefills(4)).outcome is Outcome.PASS
+    found = output_report.row("old", "new", asked, with_prefills(5))
+    assert found.outcome is Outcome.INCONCLUSIVE
+    assert found.why.startswith("only 3 of 8 steps came out of a decode")
+
+
+def test_the_bound_of_restarted_steps_counts_for_blindness_only_where_there_are_any():
+    wide = begun_anew(run([(5, -0.9, 9, -2.0)], FIRST_SECOND))
+    asked = own(FIRST, NEAR, NEAR, run([(5, -1.1, 9, -2.0)], FIRST_SECOND), restarted=wide)
+    assert output_report.row("old", "new", asked, NEAR).outcome is Outcome.PASS
+    found = output_report.row("old", "new", asked, begun_anew(NEAR))
+    assert (found.outcome, found.bound) == (Outcome.INCONCLUSIVE, pytest.approx(1.6))
+
+
+def begun_anew(one):
+    return [[dataclasses.replace(step, restarted=True) for step in steps] for steps in one]
+
+
 def test_not_a_number_becomes_an_absent_value_and_no_pass():
     broken = run([(5, float("nan"), 9, -2.0)], FIRST_SECOND)
     found = output_report.row("old", "new", own(FIRST, NEAR, NEAR), broken)
@@ -124,10 +154,10 @@ def sides(tmp_path, monkeypatch):
         made[found.server.base_url] = found
         return found
 
-    def forced(url, prompts, reference, together=True, timeout=0.0):
+    def forced(url, prompts, reference, together=True, timeout=0.0, every=None):
         if isinstance(made[url].again, Exception):
             raise made[url].again
-        asked = output_gate.prompts(Output(steps=1, prompt_lengths=[2, 3]), 32768)
+        asked = output_gate.prompts(Output(steps=2, prompt_lengths=[2, 3]), 32768)
         return made[url].again if prompts == asked else made[url].elsewhere
 
     monkeypatch.setattr(output_gate.output_client, "free_run", lambda url, *a, **k: made[url].free)
@@ -137,13 +167,28 @@ def sides(tmp_path, monkeypatch):
 
 
 def recipe(**changes):
-    return load(CPU_TINY).model_copy(update={"output": Output(steps=1, prompt_lengths=[2, 3]), **changes})
+    return load(CPU_TINY).model_copy(update={"output": Output(steps=2, prompt_lengths=[2, 3]), **changes})
 
 
 def gated(old, new, chosen=None):
-    check = output_gate.OutputGate(chosen or recipe(), recipe(), lambda line: None)
+    check = output_gate.OutputGate(chosen or recipe(), recipe(), lambda line: None, (old.server or new.server).model)
     check.compare(old, new)
     return check.checks()
+
+
+def test_every_step_of_every_run_is_kept_with_the_report(sides, tmp_path):
+    gated(sides(), sides(again=FAR))
+    kept = json.loads(gzip.decompress((tmp_path / output_gate.KEPT).read_bytes()))
+    assert set(kept) == {"first", "again", "alone", "restarted", "elsewhere", "new"}
+    assert kept["new"][0][0]["followed"] == [5, -0.4]
+    assert kept["first"][0][0]["choices"] == [[5, -0.1], [9, -2.0]]
+
+
+def test_a_report_that_cannot_be_written_leaves_the_check_missing(sides, tmp_path):
+    (tmp_path / output_gate.KEPT).mkdir()
+    (found,) = gated(sides(), sides())
+    assert found.outcome is Outcome.MISSING
+    assert "cannot be written" in found.why
 
 
 def test_both_servers_alike_are_one_row_and_their_load_is_known_as_ours(sides):
@@ -193,7 +238,7 @@ def test_a_server_that_refuses_leaves_the_check_missing_with_what_it_said(sides)
 
 
 def test_a_run_that_ended_before_its_check_has_a_failing_row():
-    (found,) = output_gate.OutputGate(recipe(), recipe(), print).checks()
+    (found,) = output_gate.OutputGate(recipe(), recipe(), print, Path()).checks()
     assert found.outcome is Outcome.MISSING
     assert "the run ended before it" in found.why
 

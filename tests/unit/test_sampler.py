@@ -219,3 +219,13 @@ def test_what_a_killed_client_left_running_is_waited_for_and_nothing_else(
     for seed in (2, 3):
         assert made.take(PLAN, seed, lambda line: None).failure is None
     assert patience == [0.0, http.LEFTOVER_SECONDS, 0.0]
+
+
+def test_the_recipe_says_what_counts_as_a_standstill() -> None:
+    tiny = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
+    for chosen, seconds in ((tiny, 5.0), (RECIPE, 1.0)):
+        sampler = Sampler.__new__(Sampler)
+        sampler.recipe = chosen
+        assert sampler._limits.stall_s == seconds
+        assert sampler._limits.little_share == chosen.workload.little_share
+        assert sampler._limits.cached_share == chosen.workload.max_cached_share

@@ -22,8 +22,8 @@ from validity_kit import (
     stamp,
 )
 
+from perfgate.validity import Limits, check, compare, steady_decode, tokens_per_chunk
 from perfgate.validity import ProblemKind as Kind
-from perfgate.validity import check, compare, steady_decode, tokens_per_chunk
 from perfgate.workload import Plan, Sample, SampleError, read_sample
 
 
@@ -362,6 +362,21 @@ def test_a_pause_between_two_tokens_is_a_standstill_however_long_the_sample() ->
     assert judged(healthy(long, longest_itl_s=8.1), plan=long) == {Kind.STANDSTILL}
     assert judged(healthy(long, longest_itl_s=2.0), plan=long) == set()
     assert judged(healthy(long, longest_itl_s=None), plan=long) == set()
+
+
+@pytest.mark.parametrize(("pause", "expected"), [(0.9, set()), (1.2, {Kind.STANDSTILL}), (4.9, {Kind.STANDSTILL})])
+def test_a_pause_of_a_second_spoils_a_sample_of_seconds(pause: float, expected: set[Kind]) -> None:
+    """As on an H200 at C=64: 5 s a sample, of which 4.9 more would halve the throughput and leave everything else alone."""
+    short = Plan(64, 384, 256, 128)
+    sample = healthy(short, tpot_ms=5.5, ttft_ms=150.0, longest_itl_s=pause)
+    assert sample.duration_s < 6
+    assert judged(sample, plan=short) == expected
+
+
+def test_what_counts_as_a_pause_is_the_recipes() -> None:
+    sample = healthy(longest_itl_s=4.9)
+    assert kinds(check(sample, None, PLAN, limits=Limits(stall_s=5.0))) == set()
+    assert kinds(check(sample, None, PLAN, limits=Limits(stall_s=4.5))) == {Kind.STANDSTILL}
 
 
 def test_a_pause_while_long_prompts_are_prefilled_is_none() -> None:

@@ -32,8 +32,8 @@ def test_health_probes_are_told_from_strangers(logged: bool) -> None:
     lines = run_lines(ALONE)
     if not logged:
         lines = [line for line in lines if "INFO:" not in line]
-    for at in (2.0, 7.0, 12.0):
-        lines.insert(-2, prefill_line(at, 1, 1, cached=1 if at > 2 else 0))
+    for number, at in enumerate((12.0, 13.0, 14.0)):
+        lines.insert(-2, prefill_line(at, 1, 1, cached=min(number, 1)))
         if logged:
             lines.insert(-2, access_line(at + 1, "GET /health", client="127.0.0.1:52000"))
     problems = check(healthy(ALONE), log_of(*lines), ALONE)

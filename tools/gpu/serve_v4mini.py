@@ -191,19 +191,20 @@ def compare(name, server, options, state, end) -> list[str]:
     if state.reference is None:
         first = output_client.free_run(server.url, prompts, options.output_check, timeout=seconds)
         again = output_client.forced_run(server.url, prompts, first, together=True, timeout=seconds)
-        same = judge(first, again, first)
+        same = judge(first, [again], first)
         alone = output_client.forced_run(server.url, prompts, first, together=False, timeout=seconds)
-        noise = judge(first, alone, first)
+        noise = judge(first, [alone], first)
+        anew = output_client.forced_run(server.url, prompts, first, timeout=seconds, every=8)
         print(f"{name}: same batch again: noise {same.noise:.4g} (deterministic: {same.deterministic})", flush=True)
         print(f"{name}: one at a time: noise {noise.noise:.4g}", flush=True)
-        state.reference = first, alone if noise.noise > same.noise else again
+        state.reference = first, [again, alone, anew]
         return []
-    first, again = state.reference
+    first, yardsticks = state.reference
     forced = output_client.forced_run(server.url, prompts, first, timeout=seconds)
-    verdict = judge(first, again, forced, options.floor)
+    verdict = judge(first, yardsticks, forced, options.floor)
     middle = statistics.median(d.amount for d in differences(first, forced))
     print(
-        f"{name}: output: largest difference {verdict.largest:.4g} (median {middle:.4g}), bound {verdict.bound:.4g}, "
+        f"{name}: output: largest difference {verdict.largest:.4g} (median {middle:.4g}), bound {verdict.limit:.4g}, "
         f"{verdict.changed_tokens} of {verdict.steps} tokens differ: {'same' if verdict.ok else 'DIFFERENT'}",
         flush=True,
     )
