@@ -93,7 +93,7 @@ class Sampler:
         try:
             before = self._quiet_counters()
         except http.ServerHttpError as error:
-            return Taken(plan, None, failure=self._failure(str(error), None, ""))
+            return Taken(plan, None, failure=self._failure(None, str(error), None, ""))
         arguments = client.argv(plan, self.server.base_url, self._tokenizer, self.server.served_name, seed, result)
         began, steady = time.time(), time.monotonic()
         try:
@@ -104,7 +104,7 @@ class Sampler:
             self._cut_off = run.exit_code != 0
         except client.ClientError as error:
             self._cut_off = True
-            return Taken(plan, None, failure=self._failure(str(error), None, str(error)))
+            return Taken(plan, None, failure=self._failure(plan, str(error), None, str(error)))
         finally:
             self.windows.append((began, time.time()))
         self._stepped = time.time() - began - (time.monotonic() - steady)
@@ -112,7 +112,8 @@ class Sampler:
             if run.timed_out:
                 self._wait_for_reason(show)
             what = f"no result within {self.recipe.limits.sample_seconds:.0f} s" if run.timed_out else "the server died"
-            return Taken(plan, None, failure=self._failure(what, run.exit_code, run.output, hung=run.timed_out))
+            failure = self._failure(plan, what, run.exit_code, run.output, hung=run.timed_out)
+            return Taken(plan, None, failure=failure)
         return self._read(plan, run, before, mark, watch.seen() if watch is not None else None)
 
     def _quiet_counters(self) -> dict[str, float] | None:
@@ -126,14 +127,15 @@ class Sampler:
         try:
             after = http.counters(self.server.base_url)
         except http.ServerHttpError as error:
-            return Taken(plan, None, failure=self._failure(str(error), run.exit_code, run.output))
+            return Taken(plan, None, failure=self._failure(plan, str(error), run.exit_code, run.output))
         if run.exit_code != 0 or len(run.lines) != 1:
             what = f"the client ended with exit code {run.exit_code} and added {len(run.lines)} result lines, expected 0 and 1"
-            return Taken(plan, None, failure=self._failure(what, run.exit_code, run.output))
+            return Taken(plan, None, failure=self._failure(plan, what, run.exit_code, run.output))
         try:
             sample = read_sample(run.lines[0], run.exit_code, before, after)
         except SampleError as error:
-            return Taken(plan, None, failure=self._failure(f"the client's result line: {error}", 0, run.output))
+            failure = self._failure(plan, f"the client's result line: {error}", 0, run.output)
+            return Taken(plan, None, failure=failure)
         sample = dataclasses.replace(
             sample,
             started_at=run.started_at,
@@ -191,7 +193,8 @@ class Sampler:
             kind = validity.ProblemKind.UNREADABLE_LOG
             return None, [validity.Problem(kind=kind, message=str(error), evidence=(self.log.path.name,))]
 
-    def _failure(self, what: str, code: int | None, output: str, hung: bool = False) -> Failure:
+    def _failure(self, plan: Plan | None, what: str, code: int | None, output: str, hung: bool = False) -> Failure:
+        """``plan`` is what the client was running, None where it had not started: nothing is held against its size then."""
         lost = not self.server.alive()
         text = self.log.whole() if self.log is not None else ""
         ended = self.server.exit_code() if lost else DEADLINE_CODE if hung else code
@@ -199,7 +202,8 @@ class Sampler:
         # and an exit code beside a client's output would be read as the client's.
         # An exit code without a client's output would be read as the server's, so a client that was silent is given a word.
         said = output or ("(the client printed nothing)" if code is not None else "")
-        found = diagnosis.diagnose(text, exit_code=ended, client_output="" if lost else said)
+        asked = plan.concurrency if plan is not None else None
+        found = diagnosis.diagnose(text, ended, client_output="" if lost else said, concurrency=asked)
         cause = found.cause.name
         if cause in ("NONE", "UNKNOWN"):
             cause = "HANG_NO_PROGRESS" if hung else "SERVER_DIED" if lost else "CLIENT_FAILED"

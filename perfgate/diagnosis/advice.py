@@ -77,7 +77,7 @@ def _image(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -
 
 def _illegal(diagnosis: Diagnosis, first: Fault, found: list[Fault], scan: Scan) -> Diagnosis:
     errors = tuple(f.hit.text for f in found if f.cause is Cause.ILLEGAL_ACCESS)[:4]
-    prompt = re.search(r"#new-token: (\d{1,9})", scan.prefill)
+    prompt = re.search(r"#new-token: (\d{1,9})", first.hit.prefill)
     details = {**diagnosis.details, "cuda_errors": errors, "frame_reliable": False}
     after = ""
     if prompt:

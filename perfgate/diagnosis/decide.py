@@ -15,12 +15,16 @@ from perfgate.diagnosis.scan import Scan, Scanner
 from perfgate.diagnosis.story import evidence
 
 
-def diagnose(log: str, exit_code: int | None = None, client_output: str = "") -> Diagnosis:
+def diagnose(
+    log: str, exit_code: int | None = None, client_output: str = "", concurrency: int | None = None
+) -> Diagnosis:
     """Name why a measurement failed, from one server start's log, an exit code and the client's output.
 
     ``log`` is the server's log as text, any SGLang version from 0.4.1, with or without rank prefixes, progress bars and
     foreign lines. ``exit_code`` is the client's where ``client_output`` is given, else the server's; negative or above
     128 for a signal, 124 where the process was stopped at its deadline, None where it still runs or is not known.
+    ``concurrency`` is how many requests the lost measurement kept in flight; where it is not given, what the client's
+    output says it was asked for.
 
     The first fault by position in the file among all ranks is the cause; what follows it is its cascade. A fault after
     shutdown began, in SGLang's suggestions, in echoed arguments or prompts, or one that its own line says was handled,
@@ -30,16 +34,16 @@ def diagnose(log: str, exit_code: int | None = None, client_output: str = "") ->
     scan = Scanner().read(log)
     client = read_client(client_output)
     found = faults(scan)
-    diagnosis = _from_fault(found, scan, client) if found else without_a_root(scan, client, exit_code)
+    diagnosis = _from_fault(found, scan, client, concurrency) if found else without_a_root(scan, client, exit_code)
     return _with_plugins(replace(diagnosis, warnings=warnings(scan)), scan)
 
 
-def _from_fault(found: list[Fault], scan: Scan, client: ClientFacts) -> Diagnosis:
+def _from_fault(found: list[Fault], scan: Scan, client: ClientFacts, concurrency: int | None) -> Diagnosis:
     first = found[0]
     asked, limit = sizes.asked_and_limit(first.hit.body)
     details: dict[str, Any] = {"message": first.rule, "ranks": _ranks(found, first.cause)}
-    if client.numbers.get("max_concurrency"):
-        details["asked_concurrency"] = client.numbers["max_concurrency"]
+    if asked_for := concurrency or client.numbers.get("max_concurrency"):
+        details["asked_concurrency"] = asked_for
     wanted = available = None
     for _, line in scan.token_lines if first.cause is Cause.KV_POOL_EXHAUSTED else []:
         wanted = wanted if wanted is not None else sizes.wanted_tokens(line)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 
 _INTS = re.compile(
     r"\b(max_total_num_tokens|chunked_prefill_size|max_running_requests|context_len(?:gth)?|watchdog_timeout"
-    r"|cuda_graph_max_bs(?:_decode)?|max_prefill_tokens)=(\d{1,18})\b"
+    r"|cuda_graph_max_bs(?:_decode)?|max_prefill_tokens|dp_size)=(\d{1,18})\b"
 )
 _FRACTION = re.compile(r"\bmem[_-]fraction[_-]static=(0?\.\d{1,6}|1\.0)\b")
+_NO_GRAPHS = re.compile(r"\bdisable_(?:decode_)?cuda_graph=True\b")
 _MOE = re.compile(r"\bmoe_runner_backend='?(\w{1,40})")
 _GRAPHS = re.compile(r"(?:\bbs=|graph bs )\[([\d, ]{1,4000})\]")
 _GRAPH = re.compile(r"Capturing batches \((?:num_tokens|bs)=(\d{1,7})\b")
@@ -27,7 +28,7 @@ class Facts:
     moe_runner_backend: str | None = None
     plugins_loaded: dict[str, str] = field(default_factory=dict)
     plugins_executed: set[str] = field(default_factory=set)
-    deepseek_v4: bool = False
+    no_graphs: bool = False
     jit_line: str | None = None
     jit_line_no: int = 0
 
@@ -39,6 +40,7 @@ class Facts:
             for value in _FRACTION.findall(text)[:4]:
                 if float(value) not in self.fractions and len(self.fractions) < 32:
                     self.fractions.append(float(value))
+            self.no_graphs |= _NO_GRAPHS.search(text) is not None
             if moe := _MOE.search(text):
                 self.moe_runner_backend = moe.group(1)
         if "raph" in text and "draft" not in text and (sizes := _GRAPHS.search(text)):
@@ -50,8 +52,6 @@ class Facts:
                 self.plugins_loaded.setdefault(plugin.group(2), text)
             else:
                 self.plugins_executed.add(plugin.group(2))
-        if "eepseekV4" in text or "eepSeekV4" in text or "dsv4" in text or "DSV4" in text:
-            self.deepseek_v4 = True
         if "JIT" in text and _JIT.search(text):
             self.jit_line, self.jit_line_no = text, number
 
@@ -60,4 +60,11 @@ class Facts:
         """The largest decode batch with a captured graph, from the capture's own lines or else the arguments."""
         if self.graph_sizes:
             return max(self.graph_sizes)
+        if self.no_graphs:
+            return None
         return self.numbers.get("cuda_graph_max_bs_decode") or self.numbers.get("cuda_graph_max_bs")
+
+    def on_one_rank(self, concurrency: int) -> int:
+        """Of so many requests in flight, those that one data-parallel rank runs at once; the others wait in its queue."""
+        share = -(-concurrency // max(1, self.numbers.get("dp_size", 1)))
+        return min(share, self.numbers.get("max_running_requests", share))

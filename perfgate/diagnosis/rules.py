@@ -207,9 +207,6 @@ _FACTS = (
         "evictable",
         "plugin",
         "JIT",
-        "DSV4",
-        "eepseekV4",
-        "dsv4",
     ),
     *("Traceback (most recent", "watchdog_timeout", '" 5'),
 )

@@ -38,6 +38,9 @@ _FLAGS = {
     "indexer": ("indexer", "mqa_logits"),
     "moe": ("/moe/", "fused_moe"),
     "kv": ("kv_cache", "memory_pool"),
+    "layers": ("/layers/", "/models/"),
+    "prefill": ("in forward_extend", "in _execute_extend", "in forward_split_prefill"),
+    "decode": ("in forward_decode", "in _execute_decode"),
 }
 
 
@@ -56,7 +59,8 @@ class Traceback:
 
 @dataclass(frozen=True)
 class Hit:
-    """One fault message. ``text`` is the quoted line, ``body`` the line after its prefix, ``uptime_from`` its time."""
+    """One fault message. ``text`` is the quoted line, ``body`` the line after its prefix, ``prefill`` the last prefill
+    line before it."""
 
     rule: Rule
     strength: Strength
@@ -69,6 +73,7 @@ class Hit:
     traceback: Traceback | None
     after_shutdown: bool
     handled: bool
+    prefill: str = ""
 
 
 @dataclass
@@ -84,7 +89,6 @@ class Scan:
     capture_lines: list[tuple[int, str]] = field(default_factory=list)
     first_error: tuple[int, str] | None = None
     eager: tuple[int, str, int] | None = None
-    prefill: str = ""
     tail: tuple[tuple[int, str], ...] = ()
     first_stamp: str | None = None
     last_stamp: str | None = None
@@ -124,7 +128,6 @@ class Scanner:
         scan.first_stamp = split_prefix(self._first_stamped)[0]
         scan.last_stamp = split_prefix(self._last_stamped)[0]
         scan.last_batch_stamp = split_prefix(self._batch_line)[0]
-        scan.prefill = self._prefill_line[:500]
         return scan
 
     def _lines(self, number: int, chunk: str) -> int:
@@ -211,6 +214,7 @@ class Scanner:
                 traceback=held,
                 after_shutdown=scan.shutdown is not None,
                 handled=HANDLED.search(body[:2000]) is not None,
+                prefill=self._prefill_line[:500],
             )
         )
 

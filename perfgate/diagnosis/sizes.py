@@ -16,6 +16,10 @@ _AVAILABLE = re.compile(r"Available (?:full )?tokens: (\d{1,15})")
 MIN_INDEXER_BYTES = 64 << 20
 """Below this the indexer's logits are not what fills a GPU, and a match of the formula would be chance."""
 
+MAX_LAYER_BYTES = 264 << 10
+"""Of one token at most in any other buffer of a DeepSeek-V4 layer: 4 x 4 x 4096 fp32 of the hyper-connections' mix in torch
+(``hc_post``, deepseek_v4.py:1351), and 3 % for rounding."""
+
 
 def _bytes(number: str, unit: str) -> int:
     return round(float(number) * _UNITS["" if unit == "bytes" else unit.upper()])
@@ -62,17 +66,20 @@ def indexer_logits_bytes(rows: int, context: int) -> int:
     return rows * width * 4
 
 
-def indexer_context(asked: int | None, rows: int | None, contexts: list[int], hinted: bool) -> int | None:
+def indexer_context(asked: int | None, rows: int, lengths: list[int], limit: int) -> int | None:
     """Return the context in tokens for which ``asked`` bytes are the indexer's logits of one chunk, or None.
 
-    ``contexts`` are lengths the log names; a match is within 1 % (torch prints two decimals). With ``hinted`` (a
-    DeepSeek-V4 model, or indexer frames in the traceback) a context below the longest named one is enough.
+    ``lengths`` are those in tokens that a long prompt under way may have, none where no such prompt is; a match is within
+    1 % (torch prints two decimals). ``limit`` is the server's longest context where the traceback leads into the indexer:
+    then any context from a chunk up to it is one, as a chunk in mid-prompt scores what came before it. 0 where it does
+    not: then the size has to be one that nothing else takes a row.
     """
-    if not asked or not rows or asked < MIN_INDEXER_BYTES:
+    if not asked or not rows or not lengths or asked < MIN_INDEXER_BYTES:
         return None
-    for context in contexts:
+    implied = round(asked / rows)
+    if not limit and implied <= MAX_LAYER_BYTES:
+        return None
+    for context in lengths:
         if context and abs(indexer_logits_bytes(rows, context) - asked) <= 0.01 * asked:
             return context
-    implied = round(asked / rows)
-    longest = max(contexts, default=0)
-    return implied if hinted and 4096 <= implied <= (longest or 1 << 20) else None
+    return implied if max(rows, 4096) <= implied <= limit else None

@@ -203,6 +203,42 @@ def test_a_client_that_was_killed_before_it_said_a_word_is_not_taken_for_the_ser
     assert not taken.failure.server_lost
 
 
+OUT_OF_MEMORY = (
+    "[2026-11-29 12:00:01] Capture target decode CUDA graph begin. bs=[1, 2, 4, 8, 16, 24, 32], avail mem=4 GB\n"
+    "[2026-11-29 12:00:02] The server is fired up and ready to roll!\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1008.00 MiB.\n"
+)
+
+
+@pytest.mark.parametrize(("asked", "at_work", "above"), [(64, True, True), (16, True, False), (64, False, False)])
+def test_a_lost_server_is_diagnosed_with_the_concurrency_that_it_was_serving(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: int, at_work: bool, above: bool
+) -> None:
+    server = Server(tmp_path / "server.log")
+
+    def die() -> None:
+        with server.log.open("a") as log:
+            log.write(OUT_OF_MEMORY)
+        monkeypatch.setattr(server, "alive", lambda: False)
+        monkeypatch.setattr(server, "exit_code", lambda: -9)
+
+    def before_the_client(url: str) -> None:
+        if not at_work:
+            die()
+            raise http.ServerHttpError("connection refused")
+
+    monkeypatch.setattr(http, "flush_cache", lambda url, patience: None)
+    monkeypatch.setattr(http, "counters", before_the_client)
+    made = Sampler(RECIPE, server, Client(during=die), tmp_path, tmp_path, 1)  # type: ignore[arg-type]
+    failure = made.take(Plan(asked, 5 * asked, 256, 128), 1, lambda line: None).failure
+    assert failure is not None
+    assert (failure.cause, failure.server_lost) == ("GPU_OOM", True)
+    raised = f"Raise --cuda-graph-max-bs (--cuda-graph-max-bs-decode in newer versions) to {asked}" in failure.advice
+    assert raised is above
+    assert any("bs=[1, 2, 4, 8, 16, 24, 32]" in line for line in failure.evidence) is above
+    assert "--mem-fraction-static" in failure.advice
+
+
 def test_what_a_killed_client_left_running_is_waited_for_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
