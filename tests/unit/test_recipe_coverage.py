@@ -86,3 +86,40 @@ def test_the_recipe_that_is_to_lose_c64_asks_for_memory_there_that_nothing_befor
     rows, compressed = int(str(args["cuda_graph_max_bs_decode"])), int(str(args["context_length"])) // 4
     captured = rows * compressed * (132 + 4 * 128 + 2 * 4 * 64)
     assert captured < 0.5 * (1 - float(str(args["mem_fraction_static"]))) * 139 * 2**30
+
+
+GIB = 2**30
+LOADED_GIB, BEFORE_GIB = 99.05, 139.07
+"""GPU memory free on an H200 with the six layers loaded, and before."""
+POOL, BESIDE, INPUTS = 845.53, 13.4, 48
+"""Bytes that SGLang 0.5.15 takes for a token of the pool, beside the pool, and for the eager step's inputs after it."""
+CAPTURED_GIB = 0.9
+"""Graphs up to 32 at 64K: of 1.53 GiB up to 64, 1.13 are the torch indexer's, 1,156 bytes for each row and compressed token."""
+FIRST_LAYER, AT_MOST = 160 << 10, 230 << 10
+"""Bytes of a prefilled token: hc_pre's streams in bf16, in fp32 and squared; the indexer's with the layer's input and query."""
+
+
+def test_the_recipe_that_is_to_lose_c64_leaves_room_for_the_prefill_of_c16_and_not_for_that_of_c64() -> None:
+    made_to_fail = recipe("v4mini-missing-c64")
+    prompt = made_to_fail.workload.input_len
+    left = BEFORE_GIB * (1 - float(str(made_to_fail.server.args["mem_fraction_static"])))
+    tokens = (LOADED_GIB - left - 0.07) * GIB / POOL
+    free = left - 0.16 - (BESIDE + INPUTS) * tokens / GIB - CAPTURED_GIB
+    assert 1.5 * 16 * prompt * AT_MOST / GIB < free
+    assert 1.25 * free < 63 * prompt * FIRST_LAYER / GIB
+
+
+def test_the_recipe_that_is_to_lose_c64_gathers_the_prompts_that_come_while_the_first_is_answered() -> None:
+    made_to_fail = recipe("v4mini-missing-c64")
+    args, env, work = made_to_fail.server.args, made_to_fail.server.env, made_to_fail.workload
+    interval = int(str(args.get("scheduler_recv_interval", 1)))
+    weight = {
+        name: int(env.get(f"SGLANG_SCHEDULER_RECV_SKIPPER_WEIGHT_{name}", default))
+        for name, default in (("DEFAULT", "1000"), ("DECODE", "1"), ("NONE", "1"))
+    }
+    step_ms, arrivals_ms = 3.16, 220  # of v4mini-fallback at C=1, and of 64 requests at C=64
+    assert interval * step_ms > 1.25 * arrivals_ms
+    assert interval < work.output_len  # or the first is gone before the others are taken in
+    assert (weight["DEFAULT"], weight["DECODE"]) == (1, 1)
+    assert weight["NONE"] >= interval
+    assert 63 * work.input_len <= int(str(args["chunked_prefill_size"]))
