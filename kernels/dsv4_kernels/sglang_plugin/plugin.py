@@ -110,7 +110,14 @@ def sglang_switch(name: str) -> bool | str:
 
 
 def require_seams(patches: tuple[str, ...], version: str, arch: str) -> None:
-    """Check by source that every seam inside SGLang is as described. Raises PluginError naming those that are not."""
+    """Check by source that every seam inside SGLang is as described. Raises PluginError naming those that are not, and a
+    patch for which this release has none on this card."""
+    for patch in patches:
+        if not any(s.use == "hook" for s in seams_for(version, (patch,), arch)):
+            raise PluginError(
+                f"patch {patch}: no seam is known for SGLang {version} on {arch}; add it to "
+                "dsv4_kernels/sglang_plugin/seams.py, or leave the patch out of DSV4_PATCHES"
+            )
     _refuse_problems(
         [check_source(s, installed_source) for s in seams_for(version, patches, arch) if s.in_sglang], version
     )
