@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 DECODE_PATCHES = frozenset({"sparse_mla", "indexer", "topk", "hc_prenorm", "fallback_sparse_mla", "fallback_indexer"})
 """Patches that every decode step goes through; the rest (``prewarm``) run once at start."""
 
+DECODES_TOLD = frozenset({"sparse_mla", "fallback_sparse_mla"})
+"""Those of whose calls the plug-in knows which are a decode's. The others are called in prefill too, outside any graph."""
+
 PLUGIN_FAILURES = ("Failed to load plugin", "Failed to execute general plugin", "Failed to apply hooks")
 """Log lines of SGLang (srt/plugins) after which it comes up unpatched. Any of them is fatal to a patched recipe."""
 
@@ -27,11 +30,13 @@ class _Row(BaseModel):
 
 
 class Calls(_Row):
-    """Calls of one patch: while capturing, by query rows; eager, by second since the epoch."""
+    """Calls of one patch: while capturing, by query rows; eager, by second since the epoch; ``prefill``, of batches that
+    decode nothing, where the plug-in can tell them: no part of the others."""
 
     capturing: dict[int, int] = {}
     eager_by_second: dict[int, int] = {}
     eager_before: int = 0
+    prefill: int = 0
 
     def eager_inside(self, start: float, end: float) -> int:
         """Eager calls in whole seconds that lie inside the window."""
@@ -39,6 +44,7 @@ class Calls(_Row):
 
     @property
     def total(self) -> int:
+        """All but those that are known to be no decode's."""
         return sum(self.capturing.values()) + sum(self.eager_by_second.values()) + self.eager_before
 
 
@@ -145,7 +151,7 @@ def _one_process(
         if count and (count < expected or expected == 0 or count % expected):
             text = f"{where} was called {count} times capturing batch size {size}, expected {expected} or a multiple"
             problems.append(ProofProblem("WRONG_COUNT", patch, text))
-    if patch in ("sparse_mla", "fallback_sparse_mla"):  # the others run in prefill as well, outside any graph
+    if patch in DECODES_TOLD:
         for start, end in windows:
             eager = calls.eager_inside(start, end)
             if eager:

@@ -86,6 +86,38 @@ def test_decode_outside_a_graph_inside_the_window_is_invalid_and_prefills_are_no
     assert check_counts([indexer], ["indexer"], [1], STEP, windows=window) == []
 
 
+@pytest.mark.parametrize("sglang", ["0.5.15.post1", "0.5.23"])
+def test_on_sm_120_prefill_goes_through_the_same_function_and_only_a_decode_counts_as_eager(tmp_path, sglang):
+    capturing, now = [True], [90.0]
+    header = {"sglang": sglang, "arch": "sm_120", "patches": {"sparse_mla": ["a.b"]}}
+    counter = Counter(str(tmp_path / "c"), header, lambda: capturing[0], lambda: now[0])
+    for rows in (1, 16):
+        for _ in SIX_LAYERS:
+            counter.note("sparse_mla", rows)
+    capturing[0], now[0] = False, 101.5
+    with counter.decoding_nothing():
+        for rows in (256, 8192, 1):
+            for _ in SIX_LAYERS:
+                counter.note("sparse_mla", rows)
+
+    def found():
+        counter.write()
+        return check_counts(read_counts(tmp_path / "c"), ["sparse_mla"], [1, 16], STEP, windows=[(100.0, 105.0)])
+
+    assert found() == []
+    counter.note("sparse_mla", 64)  # a batch above the captured sizes
+    (problem,) = found()
+    assert problem.kind == "EAGER_IN_WINDOW"
+    assert "1 decode calls" in problem.message
+
+
+def test_prefill_alone_proves_no_decode():
+    calls = Calls(prefill=12)
+    made = counts().model_copy(update={"calls": {"sparse_mla": calls}})
+    assert kinds(check_counts([made], ["sparse_mla"], [], STEP)) == ["NOT_CAPTURED"]
+    assert kinds(check_counts([made], ["sparse_mla"], [1], STEP)) == ["NOT_CAPTURED"]
+
+
 def test_without_graphs_and_for_the_prewarm_any_call_is_enough():
     assert kinds(check_counts([counts()], ["sparse_mla"], [], STEP)) == ["NOT_CAPTURED"]
     assert check_counts([counts(eager={5: 1})], ["sparse_mla"], [], STEP) == []

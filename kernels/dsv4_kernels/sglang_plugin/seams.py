@@ -46,8 +46,8 @@ class Seam:
     ``parameters`` the names that its signature must have, in order (``**name`` for a keyword catch-all);
     ``defined_in`` the module that defines it where ``target``'s module only imports it by name. ``archs`` are the
     cards on which SGLang reaches it, and ``when`` the values that SGLang's switches must have for it to be reached
-    (all of them; a name that is missing here does not matter). ``use`` is "hook" for a function that is replaced and
-    "call" for one that a fallback patch calls.
+    (all of them; a name that is missing here does not matter). ``use`` is "hook" for a function that is replaced, "call"
+    for one that a fallback patch calls and "watch" for one that is called as it is and tells what it is called for.
     """
 
     patch: str
@@ -56,8 +56,8 @@ class Seam:
     parameters: tuple[str, ...]
     archs: frozenset[str]
     reason: str
-    hook: Literal["REPLACE", "AFTER"] = "REPLACE"
-    use: Literal["hook", "call"] = "hook"
+    hook: Literal["REPLACE", "AFTER", "AROUND"] = "REPLACE"
+    use: Literal["hook", "call", "watch"] = "hook"
     defined_in: str | None = None
     when: tuple[tuple[str, bool], ...] = field(default=())
 
@@ -161,7 +161,24 @@ _WHY_NEW = (
 _FLASH_MLA_NEW = (*_FLASH_MLA, "kv_format", "use_legacy")
 
 
-def _decode(patch: str) -> tuple[Seam, ...]:
+_ATTENTION = "sglang.srt.layers.attention.deepseek_v4_backend.DeepseekV4AttnBackend.forward"
+_ATTENTION_OLD = (
+    "self",
+    "q",
+    "k",
+    "v",
+    "layer",
+    "forward_batch",
+    "compress_ratio",
+    "save_kv_cache",
+    "attn_sink",
+    "**_",
+)
+_ATTENTION_NEW = ("self", "q", "k", "v", "layer", "forward_batch", "*args", "**kwargs")
+
+
+def _decode(patch: str, watched: frozenset[str]) -> tuple[Seam, ...]:
+    """The decode on sm_90, and on the ``watched`` cards the method around it that knows whether its batch decodes."""
     return (
         Seam(patch, _DECODE_SM90_OLD, Releases("0.5.15.post1", "0.5.22"), _FLASH_MLA, _SM90, _WHY_OLD),
         Seam(
@@ -171,6 +188,22 @@ def _decode(patch: str) -> tuple[Seam, ...]:
             (*_FLASH_MLA, "kv_format", "use_legacy"),
             _SM90,
             _WHY_NEW,
+        ),
+        *(
+            Seam(
+                patch,
+                _ATTENTION,
+                versions,
+                parameters,
+                watched,
+                "where prefill can take the decode's function, deepseek_v4_backend.py:1312; deepseek_v4_backend.py:4132",
+                hook="AROUND",
+                use="watch",
+            )
+            for versions, parameters in (
+                (Releases("0.5.15.post1", "0.5.20"), _ATTENTION_OLD),
+                (Releases("0.5.21", "0.5.23"), _ATTENTION_NEW),
+            )
         ),
     )
 
@@ -186,7 +219,7 @@ def _topk(name: str, first: str, last: str, parameters: tuple[str, ...], home: s
 
 
 SEAMS: tuple[Seam, ...] = (
-    *_decode("sparse_mla"),
+    *_decode("sparse_mla", _EITHER),
     Seam(
         "sparse_mla",
         _DECODE_SM120_OLD,
@@ -286,7 +319,7 @@ SEAMS: tuple[Seam, ...] = (
             ("sglang.kernels.ops.layernorm.mhc", Releases("0.5.16", "0.5.23")),
         )
     ),
-    *_decode("fallback_sparse_mla"),
+    *_decode("fallback_sparse_mla", _SM90),
     Seam(
         "fallback_sparse_mla",
         _DECODE_SM120_OLD,
