@@ -110,12 +110,14 @@ def check_counts(
     a_step: Mapping[str, int],
     ranks: int = 1,
     windows: Iterable[tuple[float, float]] = (),
+    graphs: bool = True,
 ) -> list[ProofProblem]:
     """Hold the counters to what a recipe asks for.
 
     ``required`` are full patch names; ``captured_sizes`` the batch sizes of the decode graphs (``/server_info``; empty
-    without graphs); ``a_step`` the result of calls_a_step; ``ranks`` how many schedulers run the model; ``windows`` the
-    measured spans in seconds since the epoch, inside which a decode outside a graph is a fault.
+    without graphs, or where it does not say); ``a_step`` the result of calls_a_step; ``ranks`` how many schedulers run the
+    model; ``windows`` the measured spans in seconds since the epoch, inside which a decode outside a graph is a fault.
+    With ``graphs`` decode is to run from graphs, and calls prove nothing while it is not known which were captured.
     """
     processes = [c for c in found if c.patches]
     sizes, spans, problems = sorted(captured_sizes), list(windows), []
@@ -128,18 +130,25 @@ def check_counts(
             continue
         for process in hooked:
             calls = process.calls.get(patch, Calls())
-            problems += _one_process(patch, process, calls, sizes, a_step.get(patch, 0), spans)
+            problems += _one_process(patch, process, calls, sizes, a_step.get(patch, 0), spans, graphs)
     return problems
 
 
 def _one_process(
-    patch: str, process: Counts, calls: Calls, sizes: list[int], expected: int, windows: list[tuple[float, float]]
+    patch: str,
+    process: Counts,
+    calls: Calls,
+    sizes: list[int],
+    expected: int,
+    windows: list[tuple[float, float]],
+    graphs: bool,
 ) -> list[ProofProblem]:
     where = f"{patch} (pid {process.pid}, {process.arch}, sglang {process.sglang})"
+    if patch in DECODE_PATCHES and not sizes and graphs:
+        text = f"{where}: which graphs decode runs from is not known; a recipe of a server without any needs a graphs_reason"
+        return [ProofProblem("NOT_CAPTURED", patch, text)]
     if patch not in DECODE_PATCHES or not sizes:
-        if calls.total:
-            return []
-        return [ProofProblem("NOT_CAPTURED", patch, f"{where} was never called")]
+        return _eager(patch, where, calls, expected if patch in DECODE_PATCHES else 1)
     problems = []
     missing = [size for size in sizes if not calls.capturing.get(size)]
     if missing:
@@ -157,6 +166,15 @@ def _one_process(
                 text = f"{where}: {eager} decode calls outside a graph inside the measured window"
                 problems.append(ProofProblem("EAGER_IN_WINDOW", patch, text))
     return problems
+
+
+def _eager(patch: str, where: str, calls: Calls, expected: int) -> list[ProofProblem]:
+    if not calls.total:
+        return [ProofProblem("NOT_CAPTURED", patch, f"{where} was never called")]
+    if calls.total < expected:
+        text = f"{where} was called {calls.total} times, and a step takes {expected}"
+        return [ProofProblem("WRONG_COUNT", patch, text)]
+    return []
 
 
 def check_log(log: str) -> list[ProofProblem]:

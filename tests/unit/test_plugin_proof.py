@@ -106,15 +106,25 @@ def test_on_sm_120_prefill_goes_through_the_same_function_and_only_a_decode_coun
 def test_prefill_alone_proves_no_decode():
     calls = Calls(prefill=12)
     made = counts().model_copy(update={"calls": {"sparse_mla": calls}})
-    assert kinds(check_counts([made], ["sparse_mla"], [], STEP)) == ["NOT_CAPTURED"]
+    assert kinds(check_counts([made], ["sparse_mla"], [], STEP, graphs=False)) == ["NOT_CAPTURED"]
     assert kinds(check_counts([made], ["sparse_mla"], [1], STEP)) == ["NOT_CAPTURED"]
 
 
-def test_without_graphs_and_for_the_prewarm_any_call_is_enough():
-    assert kinds(check_counts([counts()], ["sparse_mla"], [], STEP)) == ["NOT_CAPTURED"]
-    assert check_counts([counts(eager={5: 1})], ["sparse_mla"], [], STEP) == []
+def test_where_the_captured_sizes_are_not_known_no_call_proves_a_decode():
+    made = counts(capturing={1: 6}, eager={5: 600})
+    (problem,) = check_counts([made], ["sparse_mla"], [], STEP)
+    assert problem.kind == "NOT_CAPTURED"
+    assert "graphs_reason" in problem.message
+
+
+def test_without_graphs_a_whole_step_is_enough_and_for_the_prewarm_any_call():
+    assert kinds(check_counts([counts()], ["sparse_mla"], [], STEP, graphs=False)) == ["NOT_CAPTURED"]
+    assert kinds(check_counts([counts(eager={5: 5})], ["sparse_mla"], [], STEP, graphs=False)) == ["WRONG_COUNT"]
+    assert check_counts([counts(eager={5: 6})], ["sparse_mla"], [], STEP, graphs=False) == []
+    assert check_counts([counts(eager={5: 1})], ["sparse_mla"], [], {}, graphs=False) == []
     assert check_counts([counts(patch="prewarm", eager={5: 1})], ["prewarm"], [1], STEP) == []
     assert kinds(check_counts([counts(patch="prewarm")], ["prewarm"], [1], STEP)) == ["NOT_CAPTURED"]
+    assert check_counts([counts(patch="scaled_weights", eager={5: 1})], ["scaled_weights"], [], STEP) == []
 
 
 def test_what_the_plug_in_writes_is_what_is_read(tmp_path):
