@@ -25,7 +25,6 @@ FIRST_ID = 100
 SECONDS = 120.0
 TRACES = "*.trace.json.gz"
 
-
 ByRank = dict[str, dict[str, Any]]
 """One trace a rank, by the name of its file without its endings (``PROFILE-TP-RANK``)."""
 

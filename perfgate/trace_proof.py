@@ -17,7 +17,7 @@ OURS: Mapping[str, tuple[str, ...]] = {
     "hc_prenorm": ("dsv4_hc_combine_kernel",),
     "fallback_sparse_mla": ("_tiled_sparse_decode_kernel",),
 }
-"""Names of kernels, one of which must be in a trace of the patched server. The torch indexer has none of its own."""
+"""Names of kernels, one of which is launched at each call of the patch. The torch indexer has none of its own."""
 
 REPLACED: Mapping[str, str] = {
     "sparse_mla": r"sm90::decode::sparse_fp8|_tiled_sparse_decode_kernel",
