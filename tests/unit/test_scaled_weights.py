@@ -117,11 +117,24 @@ def test_vectors_are_of_the_size_that_a_model_has():
     assert compressed.eq(2).all()
     assert scale.eq(0.5).all()
     assert base.eq(0).all()
-    assert bias.eq(0).all()
+    assert 25 < bias.std().item() < 40
     assert 0.9 < sink.std().item() < 1.1
     assert kv.item() == -1.0  # negative: SGLang then takes 1, and refuses a 0
     assert ids.eq(0).all()
     assert 0.95 < embed.std().item() < 1.05
+
+
+@pytest.mark.parametrize("layer", range(3, 43))
+def test_a_router_sends_every_token_to_the_same_experts_whatever_is_rounded(layer):
+    """Its scores, sqrt(softplus(x)) of random x, decide between two experts only where their biases are that close."""
+    name = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
+    bias = filled(name, (256,), torch.float32)[name]
+    scores = torch.nn.functional.softplus(torch.randn(2000, 256, generator=torch.Generator().manual_seed(layer))).sqrt()
+    chosen = torch.topk(scores + bias, 6).indices.sort().values
+    noise = torch.randn(scores.shape, generator=torch.Generator().manual_seed(layer + 1))
+    rounded = torch.topk(scores * (1 + 0.005 * noise) + bias, 6).indices.sort().values
+    assert (chosen == rounded).all(-1).float().mean() > 0.99, "0.82 without a bias"
+    assert scores.gather(-1, chosen).std() > 0.1, "their weights still depend on the token"
 
 
 def test_a_scale_without_its_weight_is_an_error():

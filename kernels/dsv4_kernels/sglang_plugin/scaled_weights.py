@@ -19,6 +19,11 @@ from dsv4_kernels.sglang_plugin.shards import Shard, shards
 CODE_STD = 32.0
 """Standard deviation of an FP8 weight's codes: far above e4m3's smallest, and 14 of them below its largest (448)."""
 
+CHOICE_STD = 32.0
+"""Standard deviation of a router's correction bias, beside which its scores (0.5 to 1.5) choose hardly anything. By random
+scores of 256 experts alone a rounding of 0.5 % sends every sixth token to another expert in a layer, and a server would
+differ from itself by as much as from a wrong one. The scores still weigh those that are chosen."""
+
 CHUNK = 1 << 26
 """Elements that are drawn at once, as float32."""
 
@@ -44,8 +49,8 @@ def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234, split: Mappin
     Matrices [..., out, in] are normal with standard deviation 1/sqrt(in), rounded to what FP8 codes and a power of two can
     hold, so that a weight is the same number in fp8 with block scales and in bf16. Embeddings (``embed`` in the name) have a
     standard deviation of 1. Scales are that power of two. Vectors: norms 1, those of keys 2, the hyper-connection's scales
-    0.5, sinks normal, all else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale
-    without its weight.
+    0.5, sinks normal, a router's correction bias large (it sends all tokens to the same experts), all else 0. Single numbers
+    (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
 
     With tensor parallelism each rank draws its shard (``split``, by the parameter's name) by itself: what is not split is
     the same on all ranks, and two shards of a matrix differ. All sizes of it thus have weights of one distribution, but not
@@ -105,10 +110,10 @@ def _vector(name: str, parameter: torch.Tensor, seed: int) -> torch.Tensor:
         return torch.full_like(parameter, 2.0 if keys else 1.0)
     if leaf.startswith("hc_") and leaf.endswith("_scale"):
         return torch.full_like(parameter, 0.5)
-    if "sink" in leaf:
+    if "sink" in leaf or leaf == "e_score_correction_bias":
         generator = _generator(name, seed, parameter.device)
         drawn = torch.randn(parameter.shape, generator=generator, device=parameter.device, dtype=torch.float32)
-        return drawn.to(parameter.dtype)
+        return (drawn if "sink" in leaf else drawn * CHOICE_STD).to(parameter.dtype)
     return torch.zeros_like(parameter)
 
 
