@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from perfgate import jit_caches
 from perfgate.workload.plan import Plan
 
 Scalar = str | int | float | bool
@@ -43,7 +44,8 @@ class Server(_Table):
     args: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     jit_caches: list[str] = Field(
-        default_factory=list, description="directories that keep compiled kernels across starts"
+        default_factory=list,
+        description="directories that keep compiled kernels across starts, where not the usual ones",
     )
 
     @field_validator("args")
@@ -55,6 +57,13 @@ class Server(_Table):
             if name in _OURS:
                 raise ValueError(f"{name!r} is set by the harness; {_OURS[name]}")
         return args
+
+    @field_validator("env")
+    @classmethod
+    def _caches(cls, env: dict[str, str]) -> dict[str, str]:
+        if moved := [name for name in jit_caches.VARIABLES if name in env]:
+            raise ValueError(f"{', '.join(moved)}: set by the harness; list the folder in jit_caches")
+        return env
 
 
 _OURS = {
@@ -247,6 +256,12 @@ class Recipe(_Table):
     def takes_all_memory(self) -> bool:
         """Whether its server makes its KV pool of all that the card has left, so that no second server fits beside it."""
         return self.device == "cuda" and "max_total_tokens" not in self.server.args
+
+    @property
+    def watched_caches(self) -> list[str]:
+        """The folders to watch for compiled files: on a GPU those of every compiler, wherever the recipe puts them."""
+        listed = self.server.jit_caches
+        return jit_caches.watched(listed) if self.device == "cuda" else listed
 
     def point(self, concurrency: int) -> Point:
         return next(p for p in self.points if p.concurrency == concurrency)

@@ -164,7 +164,7 @@ class Sampler:
 
     def _around(self, run: client.ClientRun, seen: Seen | None) -> list[validity.Problem]:
         """What the log and the client's figures cannot show: compiled files, patches that did not run, an unseen GPU."""
-        found = jit_files.check(self.recipe.server.jit_caches, run.started_at)
+        found = jit_files.check(self.recipe.watched_caches, run.started_at)
         if self._proof is not None:
             found += self._proof.check([(run.started_at, run.ended_at)])
         if abs(self._stepped) > STEP_SECONDS:

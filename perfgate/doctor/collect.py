@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from perfgate import jit_caches
 from perfgate.doctor.diagnosis import HARNESS
 from perfgate.doctor.facts import Card, Facts, RecipeFact, Seam
 
@@ -43,6 +44,7 @@ def collect(root: Path) -> Facts:
         hardware=_hardware(cards),
         baselines=frozenset(str(p.relative_to(root / "baselines")) for p in (root / "baselines").glob("*/*.json")),
         lock_holder=_lock_holder(),
+        moved_caches=tuple(name for name in jit_caches.VARIABLES if os.environ.get(name)),
     )
 
 

@@ -162,6 +162,9 @@ def _machine(facts: Facts) -> list[str]:
         lines.append(f"GPU       none ({facts.card_error or 'nvidia-smi lists none'})")
     versions = [f"{name} {facts.packages.get(name) or '(not installed)'}" for name in ("sglang", "torch", "triton")]
     lines.append(f"software  Python {'.'.join(map(str, facts.python))}, " + ", ".join(versions))
+    if facts.moved_caches:
+        said = f"a server's are where its recipe's jit_caches say; it does not follow {', '.join(facts.moved_caches)}"
+        lines += _wrapped(f"caches    {said}")
     return lines
 
 

@@ -60,3 +60,5 @@ class Facts:
     hardware: str | None = None
     baselines: frozenset[str] = frozenset()
     lock_holder: str = ""
+    moved_caches: tuple[str, ...] = ()
+    """Variables of this shell that would put compile caches elsewhere, which a server does not follow."""

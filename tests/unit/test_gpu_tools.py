@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "gpu"))
 import make_entry_point
 import server_steps as steps
 
-from perfgate import recipe
+from perfgate import jit_caches, recipe
 
 REPOSITORY = Path(__file__).parents[2]
 RECIPE = {
@@ -113,6 +113,39 @@ def test_compiled_kernels_are_kept_and_put_back(monkeypatch, tmp_path):
     assert (tmp_path / "new" / ".tilelang" / "cache" / "kernel.so").read_bytes() == b"compiled"
 
 
+def test_the_first_looks_servers_keep_their_kernels_where_the_recipe_says(monkeypatch, tmp_path):
+    for name in jit_caches.VARIABLES:
+        monkeypatch.setenv(name, "/scratch")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    env = steps.environment(RECIPE, [], tmp_path / "counts")
+    assert env["TRITON_CACHE_DIR"] == str(tmp_path / ".triton" / "cache")
+    assert "/scratch" not in env.values()
+
+
+def test_the_scripts_know_the_same_compile_caches_as_the_gate():
+    lists = "source tools/gpu/jit_caches.sh; echo ${jit_folders[@]}; echo ${jit_variables[@]}"
+    done = subprocess.run(["bash", "-c", lists], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
+    folders, variables = done.stdout.splitlines()
+    assert sorted(folders.split()) == sorted(steps.CACHES)
+    assert sorted(variables.split()) == sorted(jit_caches.VARIABLES)
+
+
+@pytest.mark.timeout(60)
+def test_what_one_home_compiled_is_packed_for_the_next(tmp_path):
+    for name in (
+        ".triton/cache/AB/kernel.cubin",
+        ".cache/torchinductor/ab/graph.py",
+        ".cache/sglang/of_this_machine.json",
+    ):
+        (tmp_path / "home" / name).parent.mkdir(parents=True)
+        (tmp_path / "home" / name).write_bytes(b"compiled")
+    pack = f"source tools/gpu/jit_caches.sh; pack_jit {tmp_path}/home -cf {tmp_path}/kept.tar; pack_jit {tmp_path}/none -cf none"
+    subprocess.run(["bash", "-c", pack], cwd=REPOSITORY, timeout=60, check=True)
+    with tarfile.open(tmp_path / "kept.tar") as kept:
+        names = {name for name in kept.getnames() if "." in Path(name).name[1:]}
+    assert names == {".triton/cache/AB/kernel.cubin", ".cache/torchinductor/ab/graph.py"}
+
+
 def test_the_entry_points_of_pyproject_are_found_without_an_installation(tmp_path):
     make_entry_point.make_entry_point(tmp_path, REPOSITORY / "pyproject.toml")
     code = "import importlib.metadata as m; print([e.value for e in m.entry_points(group='sglang.srt.plugins')])"
@@ -132,7 +165,7 @@ def test_two_gates_in_homes_of_their_own_share_no_cache_and_no_lock(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$1" = -m ] && env && echo "asked $*"; exit 0\n')
     python.chmod(0o755)
-    shared = dict.fromkeys(("XDG_CACHE_HOME", "PERFGATE_CACHE", "TRITON_CACHE_DIR", "TVM_FFI_CACHE_DIR"), "/everyone")
+    shared = dict.fromkeys(("XDG_CACHE_HOME", "PERFGATE_CACHE", *jit_caches.VARIABLES), "/everyone")
     env = os.environ | shared | {"PYTHON": str(python), "PYTHONPATH": "/site"}
     command = [REPOSITORY / "tools/gpu/gate.sh", tmp_path / "home", "1", "v4mini-stock", "--samples", "5"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)

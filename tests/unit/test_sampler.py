@@ -63,6 +63,7 @@ class Client:
 
 @pytest.fixture
 def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Taken]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # what other tests compile meanwhile is none of these samples'
     monkeypatch.setattr(http, "flush_cache", lambda url, patience: None)
     monkeypatch.setattr(http, "counters", lambda url: None)
 
@@ -126,6 +127,15 @@ def test_a_kernel_compiled_during_the_sample_makes_it_invalid(take: Callable[...
     taken = take(Client(during=lambda: (tmp_path / "jit" / "k.cubin").touch()))
     (compiled,) = of(taken, ProblemKind.JIT)
     assert compiled.evidence == ("jit/k.cubin",)
+
+
+def test_so_does_one_by_a_compiler_that_the_recipe_does_not_list(take: Callable[..., Taken], tmp_path: Path) -> None:
+    graph = tmp_path / ".cache" / "torchinductor" / "ab" / "graph.py"
+    graph.parent.mkdir(parents=True)
+    taken = take(Client(during=graph.touch))
+    (compiled,) = of(taken, ProblemKind.JIT)
+    assert compiled.evidence == ("torchinductor/ab/graph.py",)
+    assert not taken.counts
 
 
 def test_a_patch_that_is_not_proved_makes_the_sample_invalid(take: Callable[..., Taken], tmp_path: Path) -> None:

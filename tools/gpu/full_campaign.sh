@@ -15,6 +15,7 @@
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
+. "$(dirname "$0")/jit_caches.sh"
 [ $# -ge 3 ] || { sed -n 2,17p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
@@ -53,10 +54,9 @@ launch)
 lists)
   cd "$tree" || exit 2
   # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
-  mkdir -p "$HOMES-0" "$HOMES-1"
-  [ -z "${JIT_CACHES:-}" ] || tar -C "$HOMES-1" -xJf "$JIT_CACHES"
-  HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
-  (cd "$HOMES-1" && tar cf - $(ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)) | tar -C "$HOMES-0" -xf -
+  mkdir -p "$HOMES-0"
+  tools/gpu/in_home.sh "$HOMES-1" 1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
+  pack_jit "$HOMES-1" -cf - | tar -C "$HOMES-0" -xf -
   for gpu in 0 1 2; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
@@ -82,12 +82,7 @@ poll)
     pack
   done
   for gpu in 0 1; do
-    (
-      cd "$HOMES-$gpu" 2>/dev/null || exit
-      found=()
-      for cache in .cache/tvm-ffi .cache/deep_gemm .tilelang .triton; do [ -d $cache ] && found+=("$cache"); done
-      [ ${#found[@]} -eq 0 ] || tar -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz" "${found[@]}"
-    )
+    pack_jit "$HOMES-$gpu" -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz"
   done
   pack
   cat "$out"/gpu?.txt "$out"/gpu0-1.txt "$out"/outputs.txt "$out"/gluon.txt "$out"/cpumap/map.txt 2>/dev/null

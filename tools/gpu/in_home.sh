@@ -14,8 +14,9 @@ if [ -n "${JIT_CACHES:-}" ] && [ ! -e "$home/.filled" ]; then
   tar -C "$home" -xJf "$JIT_CACHES" && touch "$home/.filled"
 fi
 "${PYTHON:-python3}" tools/gpu/make_entry_point.py "$home/entry-point" >/dev/null
-# Any of these would put caches and the measuring lock of all homes into one place.
-unset XDG_CACHE_HOME PERFGATE_CACHE TRITON_CACHE_DIR TILELANG_CACHE_DIR TVM_FFI_CACHE_DIR DG_JIT_CACHE_DIR
+# Any of these would put the caches of all homes into one place.
+. tools/gpu/jit_caches.sh
+unset XDG_CACHE_HOME PERFGATE_CACHE "${jit_variables[@]}"
 export HOME=$home CUDA_VISIBLE_DEVICES=$gpus PYTHONUNBUFFERED=1
 export PYTHONPATH=$home/entry-point:$root:$root/kernels${PYTHONPATH:+:$PYTHONPATH}
 exec "$@"
