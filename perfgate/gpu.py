@@ -19,6 +19,8 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from perfgate import gpu_links
+
 MIB = 2**20
 
 
@@ -69,9 +71,9 @@ def describe(nvml: Any) -> list[dict[str, Any]]:
             "max_sm_mhz": nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM),
             "driver": driver,
             "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}",
-            "topology": [_link(nvml, device, other) for other in devices if other is not device],
+            "topology": links,
         }
-        for device in devices
+        for device, links in zip(devices, gpu_links.topology(nvml, devices), strict=True)
     ]
 
 
@@ -181,15 +183,6 @@ def wait_for_memory(
             lines = ", ".join(f"GPU {i}: {free[i]} of {free_mib[i]} MiB" for i in short)
             raise GpuError(f"memory was not given back within {timeout:.0f} s: {lines} free; does a server still run?")
         sleep(0.5)
-
-
-def _link(nvml: Any, one: Any, other: Any) -> str:
-    try:
-        level = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
-    except nvml.NVMLError:
-        return "unknown"
-    names = {0: "internal", 10: "one switch", 20: "switches", 30: "host bridge", 40: "node", 50: "system"}
-    return names.get(level, str(level))
 
 
 def _text(value: Any) -> str:
