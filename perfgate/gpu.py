@@ -9,7 +9,6 @@ import contextlib
 import csv
 import importlib
 import io
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,9 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from perfgate import gpu_links
+from perfgate import gpu_links, host_locks
 
 MIB = 2**20
 
@@ -145,24 +142,20 @@ def refuse_foreign(processes: Sequence[GpuProcess], ours: set[int]) -> None:
 
 
 @contextlib.contextmanager
-def lock_gpus(gpus: Sequence[str], timeout: float = 0.0, folder: Path | None = None) -> Iterator[None]:
+def lock_gpus(gpus: Sequence[str], folder: Path | None = None) -> Iterator[None]:
     """Hold one lock a GPU on this host (by UUID or index), taken in one order. Raises GpuError where one is held."""
-    base = folder or runtime_dir()
-    base.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
-        for gpu in sorted(set(gpus)):
-            path = base / f"gpu-{gpu}.lock"
-            try:
-                held.enter_context(FileLock(path).acquire(timeout=timeout))
-            except Timeout:
-                raise GpuError(f"GPU {gpu} is locked by another run ({path}); wait for it to end") from None
+        try:
+            base = folder or host_locks.folder()
+            for gpu in sorted(set(gpus)):
+                path = base / f"gpu-{gpu}.lock"
+                number = host_locks.take(path)
+                if number is None:
+                    raise GpuError(f"GPU {gpu} is locked by another run ({path}); wait for it to end")
+                held.callback(host_locks.release, number)
+        except host_locks.LockError as error:
+            raise GpuError(str(error)) from None
         yield
-
-
-def runtime_dir() -> Path:
-    """A folder that all runs of this user on this host share and that a reboot empties."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base, "dsv4-perfgate") if base else Path(f"/tmp/dsv4-perfgate-{os.getuid()}")
 
 
 def wait_for_memory(

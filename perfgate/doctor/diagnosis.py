@@ -46,6 +46,8 @@ def blockers(facts: Facts, recipe: RecipeFact) -> list[Problem]:
             Problem(f"recipes/{recipe.name}.toml: {recipe.error}", "correct the file; docs/recipes.md has its keys")
         ]
     found = _software(facts)
+    if facts.lock_problem:
+        found.append(Problem(facts.lock_problem, "or give all runs of this host another folder: PERFGATE_LOCKS=DIR"))
     if recipe.device == "cuda":
         found += _cards(facts, recipe)
         if recipe.patches and facts.cards:

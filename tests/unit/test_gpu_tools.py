@@ -161,7 +161,7 @@ def test_the_first_look_explains_itself_without_a_gpu():
     assert "--output-check" in done.stdout
 
 
-def test_two_gates_in_homes_of_their_own_share_no_cache_and_no_lock(tmp_path):
+def test_two_gates_in_homes_of_their_own_share_the_host_and_no_cache(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$1" = -m ] && env && echo "asked $*"; exit 0\n')
     python.chmod(0o755)
@@ -172,6 +172,7 @@ def test_two_gates_in_homes_of_their_own_share_no_cache_and_no_lock(tmp_path):
     seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert not shared.keys() & seen.keys()
     assert (seen["HOME"], seen["CUDA_VISIBLE_DEVICES"]) == (str(tmp_path / "home"), "1")
+    assert seen["PERFGATE_SHARE_HOST"] == "1"
     assert seen["PYTHONPATH"].endswith(":/site")
     assert done.stdout.splitlines()[-1].endswith("--recipe v4mini-stock --samples 5")
 
