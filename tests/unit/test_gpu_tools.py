@@ -231,10 +231,64 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
         assert any(name.endswith("kernelbench.txt") for name in kept.getnames())
         said = kept.extractfile("./gpu0.tar").read()
         outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
+        order = kept.extractfile("./list1.txt").read().decode()
     assert said.count(b"commit abc, args -m pytest tests/perf") == 6
     assert b"-m perfgate output --recipe v4mini-broken --against v4mini-answers-stock" in outputs
+    begun = re.findall(r"^(outputs of v4mini-broken|01-v4mini-missing-c64|01-v4mini-stock): exit", order, re.MULTILINE)
+    assert begun == ["outputs of v4mini-broken", "01-v4mini-missing-c64", "01-v4mini-stock"]
     assert b"--samples 5 --starts 3 --record" in said
     assert b"--samples 3 --record" in said
+
+
+@pytest.mark.timeout(120)
+def test_a_list_that_is_empty_on_purpose_runs_nothing(tmp_path):
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    script, folder = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all"
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
+    env |= {"ROWS0": "", "ROWS1": "parts", "ROWS2": ""}
+    for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", tmp_path / "back"]):
+        done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
+    assert "lists done: 3 of 3" in done.stdout
+    assert "v4mini" not in done.stdout
+    assert (folder / "out" / "parts.txt").exists()
+
+
+OUTCOME = """#!/bin/sh
+[ "$1" = -m ] || exit 0
+while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --report) report=$2;; esac; shift; done
+case $recipe in crashes) exit 1;; esac
+printf '{\\n "name": "answers",\\n "outcome": "%s",\\n "evidence": [\\n  "outcome: PASS"\\n ]\\n}\\n' "$recipe" >"$report/output.json"
+[ "$recipe" = PASS ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("PASS", 0, "PASS, as it has to be"),
+        ("INVALID", 1, "INVALID, and not PASS"),
+        ("INVALID=INVALID", 0, "INVALID, as it has to be"),
+        ("MISSING=INVALID", 1, "MISSING, and not INVALID"),
+        ("INCONCLUSIVE=INVALID", 1, "INCONCLUSIVE, and not INVALID"),
+        ("PASS=INVALID", 1, "PASS, and not INVALID"),
+        ("crashes=INVALID", 1, "no outcome, and not INVALID"),
+    ],
+)
+def test_a_recipe_that_is_wrong_on_purpose_is_caught_by_the_outcome_and_not_by_any_failure(tmp_path, asked, code, said):
+    python = tmp_path / "python3"
+    python.write_text(OUTCOME)
+    python.chmod(0o755)
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home")}
+    recipe_name, out = asked.split("=")[0], tmp_path / "out"
+    (out / f"outputs-{recipe_name}").mkdir(parents=True)
+    (out / f"outputs-{recipe_name}" / "output.json").write_text('{\n "outcome": "INVALID",\n}')  # an earlier run's
+    command = [REPOSITORY / "tools/gpu/outputs.sh", out, "100", "0", "reference", asked]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    (line,) = (out / "outputs.txt").read_text().splitlines()
+    assert re.fullmatch(rf"outputs of {recipe_name}: exit \d after \d+ s: {said}", line)
 
 
 @pytest.mark.timeout(120)
