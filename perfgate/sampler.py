@@ -146,6 +146,8 @@ class Sampler:
             lowest_clocks_mhz=seen.lowest_clocks_mhz if seen else (),
             clock_readings=seen.clock_readings if seen else None,
             clock_drift=seen.clock_drift if seen else None,
+            power_w=seen.power_w if seen else (),
+            hottest_c=seen.hottest_c if seen else (),
             throttle_reasons=seen.throttle_reasons if seen else (),
             foreign_pids=seen.foreign_pids if seen else (),
         )

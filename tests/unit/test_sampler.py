@@ -97,12 +97,14 @@ def of(taken: Taken, kind: ProblemKind) -> list[Any]:
     return [p for p in taken.problems if p.kind is kind]
 
 
-def test_a_samples_clocks_are_stored_with_it(take: Callable[..., Taken]) -> None:
+def test_a_samples_clocks_power_and_heat_are_stored_with_it(take: Callable[..., Taken]) -> None:
     taken = take(nvml=FakeNvml(gpus=2, processes=[(0, os.getpid())]))
     (row,) = point_results.sample_rows([taken])
     assert (row.clock_mhz, row.throttle) == (1755, [])
+    assert (row.power_w, row.hottest_c) == (413.5, 52)  # the second GPU's, which takes more and is hotter
     assert not of(taken, ProblemKind.FOREIGN_PROCESS)
-    assert point_results.sample_rows([take()])[0].clock_mhz is None
+    (bare,) = point_results.sample_rows([take()])
+    assert (bare.clock_mhz, bare.power_w, bare.hottest_c) == (None, None, None)
 
 
 def test_throttling_and_strangers_make_the_sample_invalid_and_are_named(take: Callable[..., Taken]) -> None:
