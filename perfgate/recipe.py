@@ -110,6 +110,9 @@ class Point(_Table):
     num_prompts: int | None = Field(default=None, ge=1)
     smoke: Floor | None = None
     noise: Noise = Noise()
+    between_start_rel_sd: float | None = Field(
+        default=None, ge=0, lt=1, description="this point's own, instead of that in [bounds]"
+    )
     target: Target | None = None
 
 
@@ -212,7 +215,9 @@ class Bounds(_Table):
     """How much worse counts: a drop must exceed the relative bound, the point's own noise and the errors of the figures."""
 
     relative: float = Field(default=0.015, gt=0, le=0.015)
-    between_start_rel_sd: float = Field(default=0.001, ge=0, description="spread between server starts, where known")
+    between_start_rel_sd: float | None = Field(
+        default=None, ge=0, lt=1, description="spread between server starts, where it was measured"
+    )
     max_a_ms: float | None = None
     max_b_ms: float | None = None
     max_e_ms: float | None = None
@@ -265,6 +270,11 @@ class Recipe(_Table):
 
     def point(self, concurrency: int) -> Point:
         return next(p for p in self.points if p.concurrency == concurrency)
+
+    def between_starts(self, concurrency: int) -> float | None:
+        """Relative standard deviation between server starts that was measured for a point; None where none is stated."""
+        own = self.point(concurrency).between_start_rel_sd
+        return own if own is not None else self.bounds.between_start_rel_sd
 
     def plan(self, concurrency: int) -> Plan:
         """The sample asked for at a point, before any lengthening to ``min_seconds``."""
