@@ -54,9 +54,9 @@ class Bounds:
     unstated: float = 0.0
 
     @property
-    def expected(self) -> float:
-        """Between-start spread before any is seen, for sides with several starts."""
-        return max(self.between_start, self.unstated / math.sqrt(2))
+    def expected(self) -> float | None:
+        """Between-start spread before any is seen, for sides with several starts, where no recipe states one."""
+        return self.unstated / math.sqrt(2) if self.unstated else None
 
     def __post_init__(self) -> None:
         if not 0 < self.relative <= MAX_RELATIVE:

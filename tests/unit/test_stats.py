@@ -142,6 +142,10 @@ def test_what_several_starts_are_expected_to_show_may_differ_from_what_is_stated
     assert expected.between == pytest.approx(0.005 * math.sqrt(4 / 5))
     one = ([1.0, 1.0], [0, 0])
     assert stats.moderated_spread([one, one], 0.001, expected=0.005).between == 0.001
+    apart = ([1.0, 1.0, 1.1, 1.1], [0, 0, 1, 1])
+    own = stats.moderated_spread([apart], 0.001, expected=0.005)
+    assert (own.df, own.between) == (1, pytest.approx(0.1 / math.sqrt(2))), "a guess far below what is seen is none"
+    assert stats.moderated_spread([apart], 0.001).df == stats.variance.PRIOR_DF + 1, "a stated figure is no guess"
 
 
 def test_other_points_say_nothing_of_a_point_that_has_one_start_a_side():
