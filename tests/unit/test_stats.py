@@ -133,7 +133,9 @@ def test_what_the_other_points_show_of_the_starts_counts_but_for_no_more_than_it
     assert borrowed.df == stats.variance.PRIOR_DF + stats.variance.ELSEWHERE_DF + 9
     assert borrowed.between == pytest.approx(0.05 * math.sqrt(8 / 21), rel=0.1)
     two = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
-    assert stats.moderated_spread([two], 0.0, seen).df == stats.variance.PRIOR_DF + 1 + 1, "no more than this point's own"
+    assert stats.moderated_spread([two], 0.0, seen).df == stats.variance.PRIOR_DF + 1 + 1, (
+        "no more than this point's own"
+    )
 
 
 def test_what_several_starts_are_expected_to_show_may_differ_from_what_is_stated_for_one():

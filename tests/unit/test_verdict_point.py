@@ -118,7 +118,13 @@ UNSTATED = Bounds(between_start=0.001, unstated=0.01)
 
 @pytest.mark.parametrize(
     ("level", "outcome"),
-    [(900, Outcome.REGRESSION), (970, Outcome.INCONCLUSIVE), (1000, Outcome.PASS), (1030, Outcome.PASS), (1100, Outcome.IMPROVED)],
+    [
+        (900, Outcome.REGRESSION),
+        (970, Outcome.INCONCLUSIVE),
+        (1000, Outcome.PASS),
+        (1030, Outcome.PASS),
+        (1100, Outcome.IMPROVED),
+    ],
 )
 def test_where_nothing_says_how_far_starts_differ_one_against_one_shows_large_changes_alone(level, outcome):
     verdict = judge(samples(noise(10, level=level, seed=1)), baseline(noise(10), bounds=UNSTATED))
