@@ -44,8 +44,8 @@ def dsv4_hc_prenorm_sum_kernel(
 ):  # fmt: skip
     """One program: one split of the width of a block of tokens. With FUSED, the last program to end adds them all up."""
     let_next_start(PDL)
-    split = tl.program_id(0)
-    token = tl.program_id(1) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    token = tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    split = tl.program_id(1)
     lane = tl.arange(0, LANES)
     column = tl.arange(0, BLOCK_WIDTH)
     x_block = x_ptr + token.to(tl.int64)[:, None] * x_stride + column[None, :]
@@ -159,7 +159,7 @@ def partial_sums(
     """The first launch: each split's sums [splits, T, LANES], the last lane that of squares. With one split, or where
     ``config.fused``, the finished ``mixes`` as well."""
     (tokens, width), outputs = x.shape, fn.shape[0]
-    grid = (config.splits, triton.cdiv(tokens, config.block_tokens))
+    grid = (triton.cdiv(tokens, config.block_tokens), config.splits)
     dsv4_hc_prenorm_sum_kernel[grid](
         x, fn, mixes, sums, _counter(x.device) if config.fused else mixes,
         tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),

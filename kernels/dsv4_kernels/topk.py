@@ -82,7 +82,7 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         lists = [torch.empty((rows, size), dtype=torch.int32, device=scores.device) for size in sizes]
         maxima = torch.empty((rows, config.splits * config.groups), dtype=torch.int32, device=scores.device)
         strides = (scores.stride(0), seq_lens.stride(0))
-        grid = (config.splits, rows)
+        grid = (rows, config.splits)  # rows on x: the other two end at 65,535
         dsv4_topk_group_max_kernel[grid](
             scores, seq_lens, maxima, limit, *strides,
             **_group_max_constexprs(config, wide), num_warps=config.narrow_warps,
@@ -114,7 +114,7 @@ def _launch_gather(
         maxima = torch.empty((rows, groups), dtype=torch.int32, device=scores.device)
         lists = [torch.empty((rows, size), dtype=torch.int32, device=scores.device) for size in (config.room, 2)]
         wide = config.wide and scores.shape[1] % 4 == 0
-        dsv4_topk_group_key_kernel[(groups // config.chunk, rows)](
+        dsv4_topk_group_key_kernel[(rows, groups // config.chunk)](
             scores, seq_lens, maxima, limit, scores.stride(0), seq_lens.stride(0),
             **_group_key_constexprs(config, groups, wide), num_warps=config.narrow_warps,
         )  # fmt: skip

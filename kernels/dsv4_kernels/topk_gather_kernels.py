@@ -26,8 +26,8 @@ def dsv4_topk_group_key_kernel(
 ):  # fmt: skip
     """Pass 1, one program for CHUNK groups of a row: the largest key of each. Rows of HELD entries at most need none."""
     let_next_start(PDL)
-    chunk = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    chunk = tl.program_id(1)
     length = row_length(length_ptr, row, length_stride, limit)
     if length > HELD:
         # As scores: a key takes six instructions, and a maximum passes NaN over.
