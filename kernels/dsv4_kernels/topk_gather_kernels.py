@@ -58,7 +58,7 @@ def dsv4_topk_list_kernel(
         floor, _ = kth_key(maxima, tl.min(maxima, 0), tl.max(maxima, 0), everyone, k, k // 4)
         hit = maxima > floor
         place = tl.cumsum(hit.to(tl.int32), 0) - 1
-        tl.store(list_ptr + row * ROOM + place, group, mask=hit)
+        tl.store(list_ptr + row * ROOM + place, group, mask=hit & (place < ROOM))
         tl.store(count_ptr + row * 2, tl.sum(hit.to(tl.int32), 0))
         tl.store(count_ptr + row * 2 + 1, floor)
 

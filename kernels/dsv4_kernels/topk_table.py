@@ -32,6 +32,23 @@ class TopKConfig:
     room: int = 0
     chunk: int = 512
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for sizes with which a kernel would write out of bounds or miss a score."""
+        tiles = ("max_k", "direct", "splits", "groups", "tie_room", "step", "chunk", *(["room"] if self.room else []))
+        odd = {name: size for name in tiles if (size := getattr(self, name)) < 1 or size & (size - 1)}
+        if odd:
+            raise ValueError(f"{odd} must be powers of two: each is the width of a tile")
+        if self.room and 4 * self.room < 5 * self.max_k:
+            raise ValueError(
+                f"room {self.room} must be at least 1.25 max_k ({self.max_k}): so many groups can be listed"
+            )
+        if self.splits * self.groups < self.max_k:
+            raise ValueError(f"{self.splits} splits of {self.groups} groups have fewer maxima than max_k {self.max_k}")
+        if self.splits > self.direct:
+            raise ValueError(f"direct {self.direct} leaves {self.splits} splits no room for candidates")
+        if not self.groups <= self.step < 1 << 16:
+            raise ValueError(f"step {self.step} must hold {self.groups} groups, and be counted in 16 bits")
+
     @property
     def held(self) -> int:
         """Entries that one program of the gathering selection holds."""

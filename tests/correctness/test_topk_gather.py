@@ -100,6 +100,24 @@ def test_ten_launches_agree_bitwise(device: torch.device) -> None:
         assert_bitwise_equal(gathered(SMALL, inputs), first, "a repeated launch")
 
 
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"room": 32}, "room 32 must be at least 1.25 max_k"),
+        ({"room": 63}, "'room': 63"),
+        ({"direct": 96}, "'direct': 96"),
+        ({"chunk": 0}, "'chunk': 0"),
+        ({"groups": 4}, "fewer maxima than max_k 32"),
+        ({"splits": 256, "direct": 128}, "no room for candidates"),
+        ({"step": 16}, "step 16 must hold 32 groups"),
+        ({"step": 65_536}, "16 bits"),
+    ],
+)
+def test_sizes_that_would_write_out_of_bounds_or_miss_a_score_are_refused(change: dict, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        replace(SMALL, **change)
+
+
 # In a process of its own: this one's Triton interprets.
 COMPILE = """
 import dataclasses, json, sys
