@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from . import counters
 from .card import INTERPRETING, Card, CompileCase, card_for
 from .hyper_connection_table import TABLE, HcConfig, choose
 from .pdl import launch_options, let_next_start, wait_for_previous
@@ -161,30 +162,10 @@ def partial_sums(
     (tokens, width), outputs = x.shape, fn.shape[0]
     grid = (triton.cdiv(tokens, config.block_tokens), config.splits)
     dsv4_hc_prenorm_sum_kernel[grid](
-        x, fn, mixes, sums, _counter(x.device) if config.fused else mixes,
+        x, fn, mixes, sums, counters.take(x.device, 1) if config.fused else mixes,
         tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
-
-
-def _counter(device: torch.device) -> torch.Tensor:
-    """A zero that programs count themselves done in, and that the last of them sets back: one for each stream.
-
-    Launches of one stream follow one another, so they can share it, and a captured graph finds it where it was. One
-    that is made while capturing is not kept: it becomes zero when the graph runs, and not before.
-    """
-    if device.type != "cuda":
-        key = (device, 0)
-    else:
-        key = (device, torch.cuda.current_stream(device).cuda_stream)
-        if key not in _COUNTERS and torch.cuda.is_current_stream_capturing():
-            return torch.zeros(1, dtype=torch.int32, device=device)
-    if key not in _COUNTERS:
-        _COUNTERS[key] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _COUNTERS[key]
-
-
-_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 
 
 def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[str, Any]:
