@@ -245,5 +245,5 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         constexprs={"BLOCK": CLEAN_BLOCK},
         num_warps=4,
         num_stages=3,
-        aligned=tuple(clean_pointers),
+        aligned=(*clean_pointers, "out_stride"),
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-
 import pytest
 import torch
-from dsv4_kernels import hyper_connection, indexer, layout, paged_mqa_logits, sparse_mla, topk
+from dsv4_kernels import hyper_connection, indexer, layout, paged_mqa_logits, sparse_mla, topk, topk_gather
 from dsv4_kernels.card import CARDS, Card
 from dsv4_kernels.hyper_connection_table import TABLE as HC_TABLE
 from dsv4_kernels.sparse_mla_table import configurations
 from dsv4_kernels.topk_table import TABLE as TOPK_TABLE
+from dsv4_kernels.topk_table import TopKConfig
 from kit import launches
+from kit.untimed import gathering
 
 META = torch.device("meta")
 ROWS = 100_000
@@ -29,12 +29,11 @@ def score_all(card: Card) -> None:
     paged_mqa_logits(q, cache, torch.empty(ROWS, 64, device=META), integers(ROWS), integers(ROWS, 4), 200, True)
 
 
-def select_from_all(card: Card, **changes: int) -> None:
-    for config in TOPK_TABLE[card.name]:
-        chosen = replace(config, **changes) if config.max_k == 512 else config
+def select_from_all(configs: tuple[TopKConfig, ...]) -> None:
+    for config in configs:
         out = integers(ROWS, config.max_k)
         scores, table = torch.empty(ROWS, 65_536, device=META), integers(ROWS, 1024)
-        topk._launch(chosen, scores, integers(ROWS), table, 64, config.max_k, out, out)
+        topk._launch(config, scores, integers(ROWS), table, 64, config.max_k, out, out)
 
 
 def mix_all(card: Card) -> None:
@@ -56,8 +55,8 @@ def decode_all(card: Card) -> None:
 
 CALLS = {
     "indexer": (indexer, score_all),
-    "topk": (topk, select_from_all),
-    "topk, gathering": (topk, lambda card: select_from_all(card, room=1024)),
+    "topk": (topk, lambda card: select_from_all(TOPK_TABLE[card.name])),
+    "topk, gathering": (topk_gather, lambda card: select_from_all(gathering(card.name))),
     "hyper_connection": (hyper_connection, mix_all),
     "sparse_mla": (sparse_mla, decode_all),
 }
@@ -67,7 +66,7 @@ CALLS = {
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.name)
 def test_a_hundred_thousand_rows_fit_the_grid(name: str, card: Card) -> None:
     module, call = CALLS[name]
-    with launches.recorded(module, card) as log:
+    with launches.recorded(module, None if module is topk_gather else card) as log:
         call(card)
     assert log
     for launch in log:
