@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -47,9 +48,10 @@ def judge_ab(
     Drift hits both of a pair, so the ratio within it is what is judged: its interval is Wilcoxon's signed-rank one,
     exact, or Student's t with too few pairs. The two servers' start effects do not cancel. With one start on each side
     ``bounds`` states them; with several they are seen, here and at the run's other points (``elsewhere``, from
-    ``rounds_elsewhere``). Outcomes, and what never raises, are those of ``judge``.
+    ``rounds_elsewhere``). The absolute bound has no say: it is for what a machine's figures vary by from run to run, which
+    hits both of a pair. Outcomes, and what never raises, are those of ``judge``.
     """
-    bounds = bounds or Bounds()
+    bounds = replace(bounds or Bounds(), absolute={})
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
     at = next((s.max_concurrency for s in [*new, *old] if s.max_concurrency is not None), None)
     for side, samples in (("old", old), ("new", new)):

@@ -88,15 +88,9 @@ class Bench:
         return taken
 
 
-def bounds(recipe: Recipe, concurrency: int) -> Bounds:
-    """As the gate makes them."""
-    noise = recipe.point(concurrency).noise
-    absolute = {"throughput": noise.throughput, "step_time": noise.step_ms}
-    return Bounds(
-        relative=recipe.bounds.relative,
-        absolute={name: value for name, value in absolute.items() if value > 0},
-        between_start=recipe.bounds.between_start_rel_sd,
-    )
+def bounds(recipe: Recipe) -> Bounds:
+    """As the gate makes them for pairs."""
+    return Bounds(relative=recipe.bounds.relative, between_start=recipe.bounds.between_start_rel_sd)
 
 
 def judge_run(
@@ -113,7 +107,7 @@ def judge_run(
         pairs = [(r[old], r[new]) for r in samples]
         verdicts[concurrency] = judge_ab(
             pairs,
-            bounds=bounds(recipe, concurrency),
+            bounds=bounds(recipe),
             min_samples=least,
             max_samples=most,
             comparisons=2 * len(rounds),
