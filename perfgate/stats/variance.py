@@ -124,12 +124,17 @@ def between_start_weight(starts: Sequence[int]) -> float:
 
 def samples_needed(half_width: Callable[[int], float], wanted: float, most: int = 10_000) -> int | None:
     """Fewest samples n for which ``half_width(n)``, falling in n, is at most ``wanted``; None if beyond ``most``."""
-    if half_width(most) > wanted:
+    return fewest(lambda n: half_width(n) <= wanted, 1, most)
+
+
+def fewest(enough: Callable[[int], bool], least: int, most: int) -> int | None:
+    """Fewest from ``least`` to ``most`` that are ``enough``, as all more are; None where not even the most are."""
+    if least > most or not enough(most):
         return None
-    low, high = 1, most
+    low, high = least, most
     while low < high:
         middle = (low + high) // 2
-        if half_width(middle) <= wanted:
+        if enough(middle):
             high = middle
         else:
             low = middle + 1

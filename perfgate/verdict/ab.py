@@ -26,6 +26,7 @@ from perfgate.verdict.levels import COMPARISONS, Levels, levels
 from perfgate.verdict.model import Verdict
 from perfgate.verdict.needed import needed
 from perfgate.verdict.point import worst
+from perfgate.verdict.ranks import of_pairs
 from perfgate.verdict.refusals import accept_refusal, unusable
 from perfgate.verdict.rows import compared_row
 from perfgate.verdict.words import advise, summarise
@@ -150,7 +151,6 @@ def _compare_pairs(
         shift=shift,
         se_between=spread.between * math.sqrt(between_start_weight(starts)),
         df_between=spread.df,
-        worse_apart=max(d) < 0,
-        better_apart=min(d) > 0,
+        ranks=of_pairs(d, shift, level.alarm),
         level=level,
     )

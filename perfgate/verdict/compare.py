@@ -27,11 +27,11 @@ from perfgate.stats import (
     median,
     median_interval,
     moderated_spread,
-    separated,
     two_sample_shift,
 )
 from perfgate.stats.variance import Side
 from perfgate.verdict.levels import Levels
+from perfgate.verdict.ranks import Ranks, of_two
 
 NOISE_WIDTHS = 1.25
 """The floor lies this many deviations of one sample below the baseline, between the least and relative bound."""
@@ -73,11 +73,19 @@ class Comparison:
     df: float
     method: str
     outcome: Outcome
+    ranks: Ranks
+    level: Levels
 
     @property
     def noise(self) -> float:
         """The drop that noise alone explains."""
         return self.k * self.se
+
+    @property
+    def only_order_missing(self) -> bool:
+        """True where all speaks for a regression but the order of the samples: a few of them say otherwise."""
+        under = self.interval.high < self.floor if self.metric.sign > 0 else self.interval.low > self.floor
+        return under and self.drop > max(self.bound, self.noise) and not self.ranks.worse
 
 
 def shares(metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int) -> tuple[float, float]:
@@ -121,8 +129,7 @@ def compare(
         shift=shift,
         se_between=se_between,
         df_between=spread.df,
-        worse_apart=separated(x, y),
-        better_apart=separated(y, x),
+        ranks=of_two(x, y, values, base.samples, shift, level.alarm),
         level=level,
     )
 
@@ -149,15 +156,14 @@ def weigh(
     shift: Shift,
     se_between: float,
     df_between: float,
-    worse_apart: bool,
-    better_apart: bool,
+    ranks: Ranks,
     level: Levels,
 ) -> Comparison:
     """The decision itself, the same for a stored baseline and for A/B pairs.
 
     REGRESSION asks for all of: the interval of the value beyond the floor; a drop larger than the bound and than k
-    standard errors of the difference; the ranks of the samples unlikely at the level (or all of them apart, where
-    there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
+    standard errors of the difference; an order of the samples that is unlikely at the level (``ranks``; or all of them
+    apart, where there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
     interval of the difference excludes a drop of the question's size.
     """
     sign = metric.sign
@@ -169,15 +175,13 @@ def weigh(
     low = shift.estimate - math.hypot(_reach(shift, level.miss), _quantile(1 - level.miss, df_between) * se_between)
     low95 = shift.estimate - math.hypot(shift.estimate - shift.low, _quantile(0.975, df_between) * se_between)
     high95 = shift.estimate + math.hypot(shift.high - shift.estimate, _quantile(0.975, df_between) * se_between)
-    ranks_worse = shift.high_at_alpha < 0 if shift.high_at_alpha is not None else worse_apart
-    ranks_better = shift.low_at_alpha > 0 if shift.low_at_alpha is not None else better_apart
     ceiling = baseline * (1 + sign * size)
     under = own.high < floor if sign > 0 else own.low > floor
     over = own.low > ceiling if sign > 0 else own.high < ceiling
     beyond = max(bound, k * se)
-    if under and ranks_worse and -shift.estimate > beyond:
+    if under and ranks.worse and -shift.estimate > beyond:
         outcome = Outcome.REGRESSION
-    elif over and ranks_better and shift.estimate > beyond:
+    elif over and ranks.better and shift.estimate > beyond:
         outcome = Outcome.IMPROVED
     elif sign * (value - floor) >= 0 and low > -question:
         outcome = Outcome.PASS
@@ -203,6 +207,8 @@ def weigh(
         df=df,
         method=shift.method,
         outcome=outcome,
+        ranks=ranks,
+        level=level,
     )
 
 

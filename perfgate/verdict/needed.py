@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfgate.baseline.model import Baseline
 from perfgate.result import Outcome
-from perfgate.stats import samples_needed
+from perfgate.stats import fewest, samples_needed
 from perfgate.stats.shift import Z95
 from perfgate.verdict.compare import FEW, KNOWN_FROM, Comparison
 
@@ -31,6 +31,7 @@ class Needed:
     starts: int | None = None
     known: bool = True
     turns: bool = False
+    outlying: bool = False
 
     @property
     def count(self) -> int | None:
@@ -59,6 +60,8 @@ def needed(
 
 
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
+    if c.only_order_missing:
+        return _order(c, n, m, paired)
     within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
     wanted, factor = _resolution(c)
 
@@ -78,6 +81,19 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     if factor * c.se_between <= wanted:
         return Needed(None)
     return Needed(None, None, max(2, math.ceil((2 * factor * c.se_between / wanted) ** 2)))
+
+
+def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
+    """How many samples make their order unlikely although as large a share of them as now says otherwise."""
+
+    def alone(count: int) -> bool:
+        return c.ranks.would_tell(count, m, c.level.alarm)
+
+    def together(count: int) -> bool:
+        return c.ranks.would_tell(count, count, c.level.alarm)
+
+    samples = fewest(alone, n + 1, MOST)
+    return Needed(samples, None if samples or paired else fewest(together, n + 1, MOST), outlying=True)
 
 
 def _resolution(c: Comparison) -> tuple[float, float]:

@@ -39,6 +39,8 @@ def explain(c: Comparison) -> str:
         return f"{span}: more than {noise}"
     if c.outcome is Outcome.PASS:
         return f"{span}: a loss of {percent(loss(c.metric, c.question))} is excluded"
+    if c.only_order_missing:
+        return f"{span}: beyond the floor, and more than {noise}, but {_otherwise(c)}"
     if c.drop > c.bound and c.drop <= c.noise:
         reach = f"reaches {percent(loss(c.metric, c.noise))}"
         if c.noise > LOUD:
@@ -48,6 +50,26 @@ def explain(c: Comparison) -> str:
         possible, allowed = (percent(loss(c.metric, log)) for log in (max(c.drop_high, 0.0), c.question))
         return f"{span}: a loss of {possible} is possible, more than the {allowed} that pass"
     return f"{span}: about the floor of {c.floor:.4g} {c.metric.unit}, too close to call"
+
+
+def _otherwise(c: Comparison) -> str:
+    """Which samples keep the order of all of them from being unlikely."""
+    ranks, unit = c.ranks, c.metric.unit
+    parts = []
+    if ranks.paired and ranks.outlying:
+        ratios = [percent(math.expm1(min(c.metric.sign * log, 700.0)), sign="+") for log in ranks.outlying]
+        parts.append(f"{len(ratios)} of the pairs say otherwise ({_some(ratios)})")
+    elif ranks.outlying:
+        values = [f"{value:.4g}" for value in ranks.outlying]
+        parts.append(f"{len(values)} of the baseline's samples ({_some(values)} {unit}) are no better than this run")
+    if ranks.unhurt:
+        values = [f"{value:.4g}" for value in ranks.unhurt]
+        parts.append(f"{len(values)} of this run's ({_some(values)} {unit}) are no worse than the baseline")
+    return f"{' and '.join(parts) or 'they are few'}: such an order of the samples can be chance"
+
+
+def _some(values: Sequence[str], most: int = 5) -> str:
+    return ", ".join(values[:most]) + (f" and {len(values) - most} more" if len(values) > most else "")
 
 
 def summarise(
@@ -85,6 +107,9 @@ def settles(want: Needed, unit: str) -> str:
         return f"{few} do not show how large their noise is: {want.count} or more{where} do"
     if want.samples is not None:
         return f"About {want.samples} {unit} would settle it"
+    if want.outlying:
+        anew = "" if want.both is None else f": about {want.both} samples on each side would"
+        return f"No number of {unit} settles it as long as so many say otherwise{anew}"
     if want.both is not None:
         return f"About {want.both} samples on each side would settle it: the baseline has too few"
     if want.starts is None:
@@ -118,6 +143,9 @@ def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bo
 
 
 def _settle(want: Needed, against: str, paired: bool) -> str:
+    if want.outlying and not paired:
+        anew = "record the baseline anew, without samples that stand out, or with more"
+        return f"--samples {want.samples}, or {anew}" if want.samples else f"{anew}; until then {against}"
     if want.samples is not None:
         beside = "" if paired else f", or {against} for an interleaved A/B, which cancels drift"
         return f"--samples {want.samples}{beside}"
