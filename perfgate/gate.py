@@ -8,6 +8,7 @@ from typing import Any
 
 from perfgate import checks, history, past_runs, physics, preflight, start_spread
 from perfgate.baseline import BaselineFile
+from perfgate.baseline.file import best
 from perfgate.campaign import CampaignData
 from perfgate.point_results import point_result
 from perfgate.redact import redact, redact_text
@@ -146,7 +147,7 @@ def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
             continue
         if stored.loosened is not None:
             mark = stored.loosened
-            loosened.append(f"C={concurrency}: since {mark.since}, was {mark.throughput:g} tok/s: {mark.reason}")
+            loosened.append(f"C={concurrency}: since {mark.since}, was {best(stored)}: {mark.reason}")
     orphaned = [
         f"C={o.concurrency}: {'; '.join(o.differences)}; {o.advice}"
         for o in history.orphans(file, yardstick.fingerprint)

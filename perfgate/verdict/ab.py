@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from perfgate.baseline.floor import shares
 from perfgate.baseline.model import METRICS, Baseline, Bounds, Metric, MetricBaseline, MetricName
 from perfgate.result import Outcome
 from perfgate.stats import (
@@ -21,7 +22,7 @@ from perfgate.stats import (
     robust_spread,
     seen_spread,
 )
-from perfgate.verdict.compare import FEW, Comparison, guarded, shares, weigh
+from perfgate.verdict.compare import FEW, Comparison, guarded, weigh
 from perfgate.verdict.levels import COMPARISONS, Levels, levels
 from perfgate.verdict.model import Verdict
 from perfgate.verdict.needed import needed

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from perfgate.baseline.floor import shares
 from perfgate.baseline.model import Bounds, Metric, MetricBaseline
 from perfgate.result import Outcome
 from perfgate.stats import (
@@ -32,12 +33,6 @@ from perfgate.stats import (
 from perfgate.stats.variance import Side
 from perfgate.verdict.levels import Levels
 from perfgate.verdict.ranks import Ranks, of_two
-
-NOISE_WIDTHS = 1.25
-"""The floor lies this many deviations of one sample below the baseline, between the least and relative bound."""
-
-KNOWN_FROM = 5
-"""Baseline samples from which its own spread may draw the floor closer than the relative bound."""
 
 FEW = 3
 ASSUMED_NOISE = 0.05
@@ -86,17 +81,6 @@ class Comparison:
         """True where all speaks for a regression but the order of the samples: a few of them say otherwise."""
         under = self.interval.high < self.floor if self.metric.sign > 0 else self.interval.low > self.floor
         return under and self.drop > max(self.bound, self.noise) and not self.ranks.worse
-
-
-def shares(metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int) -> tuple[float, float]:
-    """Shares of the baseline: the drop that matters (where the floor lies) and the drop that PASS has to exclude.
-
-    ``noise`` is the relative spread of one baseline sample, ``count`` how many samples it rests on.
-    """
-    absolute = bounds.absolute.get(metric.name, 0.0) / baseline
-    close = min(bounds.relative, max(bounds.least, NOISE_WIDTHS * noise)) if count >= KNOWN_FROM else bounds.relative
-    # Below 1, or a floor of zero or less would pass anything.
-    return min(0.99, max(close, absolute)), min(0.99, max(bounds.relative, absolute))
 
 
 def compare(

@@ -6,11 +6,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfgate.baseline.floor import KNOWN_FROM
 from perfgate.baseline.model import Baseline
 from perfgate.result import Outcome
 from perfgate.stats import fewest, samples_needed
 from perfgate.stats.shift import Z95
-from perfgate.verdict.compare import FEW, KNOWN_FROM, Comparison
+from perfgate.verdict.compare import FEW, Comparison
 
 MOST = 1000
 """More samples than this at a point are not an answer."""
