@@ -13,6 +13,7 @@ from perfgate.campaign import CampaignData
 from perfgate.point_results import point_result
 from perfgate.redact import redact, redact_text
 from perfgate.result import CheckResult, Outcome, PointResult, RunResult
+from perfgate.suspects import suspects
 from perfgate.verdict import run_verdict
 from perfgate.yardstick import Yardstick
 
@@ -44,7 +45,8 @@ def result(
     made = [*checks.all_checks(recipe, facts, points), *checked]
     # An A/B shows ratios: what its new side did beside another server is no run like the others.
     side_by_side = judged_by == "ab"
-    outcome, why = run_verdict(points, paired=side_by_side)
+    apart = fingerprint_differences(yardstick)
+    outcome, why = run_verdict(points, suspects(yardstick.fingerprint, apart, points), paired=side_by_side)
     failed = [
         c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)
     ]
@@ -67,7 +69,7 @@ def result(
         command=redact(list(command)),
         commit=commit,
         fingerprint=dict(yardstick.fingerprint),
-        fingerprint_differences=fingerprint_differences(yardstick),
+        fingerprint_differences=apart,
         baseline_file=_baseline_name(yardstick),
         points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
