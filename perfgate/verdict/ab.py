@@ -30,6 +30,7 @@ from perfgate.verdict.point import worst
 from perfgate.verdict.ranks import of_pairs
 from perfgate.verdict.refusals import accept_refusal, unusable
 from perfgate.verdict.rows import compared_row
+from perfgate.verdict.speculation import at_accept_length, noted, unexplained
 from perfgate.verdict.words import advise, summarise
 from perfgate.workload import Sample
 
@@ -51,7 +52,8 @@ def judge_ab(
     exact, or Student's t with too few pairs. The two servers' start effects do not cancel. With one start on each side
     ``bounds`` states them; with several they are seen, here and at the run's other points (``elsewhere``, from
     ``rounds_elsewhere``). The absolute bound has no say: it is for what a machine's figures vary by from run to run, which
-    hits both of a pair. Outcomes, and what never raises, are those of ``judge``.
+    hits both of a pair. With speculation tokens/s are those at the old side's accept length. Outcomes, and what never
+    raises, are those of ``judge``.
     """
     bounds = replace(bounds or Bounds(), absolute={})
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
@@ -68,13 +70,20 @@ def judge_ab(
     level = levels(len(pairs), min_samples, max_samples, comparisons)
     compared: list[Comparison] = []
     for name, metric in METRICS.items():
-        if name not in stand_in.metrics or (speculative and name == "throughput"):
+        if name not in stand_in.metrics:
             continue
         values = [v for v in (metric.of(s) for s in new) if v is not None]
         if len(values) < len(new):
             return Verdict(at, Outcome.INVALID, f"new side: samples without {name}, which the old has", judged_by="ab")
-        compared.append(_compare_pairs(metric, pairs, bounds, level, (elsewhere or {}).get(name, NOTHING)))
-    if not compared:
+        seen = (elsewhere or {}).get(name, NOTHING)
+        wanted = stand_in.accept_length
+        if wanted is None or name != "throughput":
+            compared.append(_compare_pairs(metric, pairs, bounds, level, seen))
+            continue
+        both = list(zip(at_accept_length(old, wanted), at_accept_length(new, wanted), strict=True))
+        loose = unexplained(bounds, median([a.output_throughput for a, _ in both]))
+        compared.append(noted(_compare_pairs(metric, both, loose, level, seen), wanted))
+    if not compared or (speculative and "step_time" not in stand_in.metrics):
         return Verdict(at, Outcome.INVALID, "the samples have no step time and speculation is on", judged_by="ab")
     outcome = worst([c.outcome for c in compared])
     launches = len({(a.server_start, b.server_start) for a, b in pairs})

@@ -70,6 +70,7 @@ class Comparison:
     outcome: Outcome
     ranks: Ranks
     level: Levels
+    note: str = ""
 
     @property
     def noise(self) -> float:

@@ -30,6 +30,10 @@ def loss(metric: Metric, log: float) -> float:
 
 def explain(c: Comparison) -> str:
     """One metric's comparison in one sentence."""
+    return f"{_explain(c)} ({c.note})" if c.note else _explain(c)
+
+
+def _explain(c: Comparison) -> str:
     change, low, high = (percent(share, sign="+") for share in (c.change, c.change_low, c.change_high))
     span = f"{change} against {c.baseline:.4g} {c.metric.unit} (95 % interval {low} to {high})"
     noise = f"{c.k:.1f} standard errors of {percent(math.expm1(min(c.se, 700.0)), 2)}"

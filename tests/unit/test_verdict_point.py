@@ -1,13 +1,14 @@
 """One point: which verdict, and what it says."""
 
+import dataclasses
 import math
 
 import pytest
 from judging import baseline, noise, sample, samples
 
-from perfgate.baseline import Bounds, smoke
+from perfgate.baseline import Bounds, MetricBaseline, smoke
 from perfgate.result import Outcome
-from perfgate.verdict import judge
+from perfgate.verdict import judge, judge_ab
 
 
 def test_the_same_speed_passes():
@@ -202,10 +203,53 @@ def test_with_speculation_the_time_per_verify_step_gates_and_throughput_is_shown
     assert verdict.outcome is Outcome.PASS
     shown, gated = verdict.metrics
     assert shown.value == pytest.approx(1000)
-    assert "not gate" in shown.why or "gates" in shown.why
+    assert "at the baseline's accept length 5.12; not gated but for a loss that the verify steps do not" in shown.why
     assert gated.change == pytest.approx(0, abs=0.005)
     slow = [sample(s.output_throughput, median_tpot_ms=s.median_tpot_ms * 1.1, accept_length=accept) for s in run]
     assert judge(slow, spoken).outcome is Outcome.REGRESSION
+
+
+def speculating(throughput, steps, accept=3.0):
+    return [sample(throughput * v / 1000, median_tpot_ms=12.8 * 1000 / w, accept_length=accept) for v, w in steps]
+
+
+STEPS = list(zip(noise(12), noise(12), strict=True))
+OTHERS = list(zip(noise(12, seed=5), noise(12, seed=5), strict=True))
+
+
+def spoken_baseline():
+    made = baseline(noise(12), accept_length=3.0)
+    step = made.metrics["step_time"]
+    thrice = MetricBaseline(tuple(3 * v for v in step.samples), step.starts, 3 * step.median, 3 * step.spread)
+    return dataclasses.replace(made, metrics={**made.metrics, "step_time": thrice})
+
+
+@pytest.mark.parametrize(
+    ("throughput", "outcome"),
+    [(1000, Outcome.PASS), (970, Outcome.PASS), (930, Outcome.REGRESSION), (550, Outcome.REGRESSION)],
+)
+def test_with_speculation_tokens_that_are_lost_between_equal_steps_do_not_pass(throughput, outcome):
+    verdict = judge(speculating(throughput, OTHERS), spoken_baseline())
+    assert verdict.outcome is outcome
+    shown, gated = verdict.metrics
+    assert gated.outcome is Outcome.PASS
+    assert shown.outcome is outcome
+    assert shown.change == pytest.approx(throughput / 1000 - 1, abs=0.01)
+    assert ("stood still between them" in verdict.why) == (outcome is Outcome.REGRESSION)
+
+
+def test_an_ab_with_speculation_shows_tokens_at_the_old_accept_length_and_does_not_pass_what_steps_do_not_explain():
+    # The new side accepts 2 % less, within what is compared, and has as much less throughput.
+    old = speculating(1000, STEPS)
+    for throughput, outcome in ((980, Outcome.PASS), (500, Outcome.REGRESSION)):
+        fewer = [
+            dataclasses.replace(s, accept_length=2.94, median_tpot_ms=s.median_tpot_ms / 0.98)
+            for s in speculating(throughput, OTHERS)
+        ]
+        verdict = judge_ab(list(zip(old, fewer, strict=True)))
+        assert verdict.outcome is outcome
+        assert [m.name for m in verdict.metrics] == ["throughput", "step_time"]
+        assert verdict.metrics[0].change == pytest.approx(throughput / 980 - 1, abs=0.01)
 
 
 def test_speculation_on_one_side_only_is_not_compared():
