@@ -18,7 +18,6 @@ from perfgate.stats.variance import (
     fewest,
     moderated_spread,
     pooled_sd,
-    samples_needed,
     seen_spread,
 )
 
@@ -44,7 +43,6 @@ __all__ = [
     "paired_shift",
     "pooled_sd",
     "robust_spread",
-    "samples_needed",
     "seen_spread",
     "separated",
     "two_sample_shift",

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
+import numpy as np
 from scipy import stats as sp
 
 ONE_IN = 5
@@ -26,13 +27,10 @@ def least_below(n: int, m: int, alpha: float) -> int | None:
     """Fewest of ``n`` values below the lowest of ``m`` others, ``left_out(m)`` of these not counted, that chance reaches
     with probability ``alpha`` at most; None where not even all of them do (precedence test; 14 and 10 for 0.0001)."""
     rank = left_out(m) + 1
-    found = None
-    for count in range(n, 0, -1):
-        # The count-th value comes before the rank-th other just where these first places hold at least ``count`` values.
-        if sp.hypergeom.sf(count - 1, n + m, n, count + rank - 1) > alpha:
-            break
-        found = count
-    return found
+    counts = np.arange(1, n + 1)
+    # The count-th value comes before the rank-th other just where these first places hold at least ``count`` values.
+    rare = sp.hypergeom.sf(counts - 1, n + m, n, counts + rank - 1) <= alpha
+    return int(counts[rare][0]) if rare[-1] else None
 
 
 @lru_cache(maxsize=4096)

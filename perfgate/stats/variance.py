@@ -122,11 +122,6 @@ def between_start_weight(starts: Sequence[int]) -> float:
     return sum((count / total) ** 2 for count in Counter(starts).values())
 
 
-def samples_needed(half_width: Callable[[int], float], wanted: float, most: int = 10_000) -> int | None:
-    """Fewest samples n for which ``half_width(n)``, falling in n, is at most ``wanted``; None if beyond ``most``."""
-    return fewest(lambda n: half_width(n) <= wanted, 1, most)
-
-
 def fewest(enough: Callable[[int], bool], least: int, most: int) -> int | None:
     """Fewest from ``least`` to ``most`` that are ``enough``, as all more are; None where not even the most are."""
     if least > most or not enough(most):

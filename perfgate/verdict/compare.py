@@ -64,6 +64,7 @@ class Comparison:
     question: float
     se: float
     se_between: float
+    df_between: float
     k: float
     df: float
     method: str
@@ -156,10 +157,10 @@ def weigh(
     bound, question = (abs(math.log1p(-sign * share)) for share in (size, question_size))
     se = math.hypot(shift.se, se_between)
     df = _welch_df(shift, se_between, df_between)
-    k = max(STANDARD_ERRORS, _quantile(1 - level.alarm, df))
-    low = shift.estimate - math.hypot(_reach(shift, level.miss), _quantile(1 - level.miss, df_between) * se_between)
-    low95 = shift.estimate - math.hypot(shift.estimate - shift.low, _quantile(0.975, df_between) * se_between)
-    high95 = shift.estimate + math.hypot(shift.high - shift.estimate, _quantile(0.975, df_between) * se_between)
+    k = max(STANDARD_ERRORS, quantile(1 - level.alarm, df))
+    low = shift.estimate - math.hypot(_reach(shift, level.miss), quantile(1 - level.miss, df_between) * se_between)
+    low95 = shift.estimate - math.hypot(shift.estimate - shift.low, quantile(0.975, df_between) * se_between)
+    high95 = shift.estimate + math.hypot(shift.high - shift.estimate, quantile(0.975, df_between) * se_between)
     ceiling = baseline * (1 + sign * size)
     under = own.high < floor if sign > 0 else own.low > floor
     over = own.low > ceiling if sign > 0 else own.high < ceiling
@@ -188,6 +189,7 @@ def weigh(
         question=question,
         se=se,
         se_between=se_between,
+        df_between=df_between,
         k=k,
         df=df,
         method=shift.method,
@@ -202,14 +204,14 @@ def guarded(shift: Shift, n: int, m: int) -> Shift:
     least = ASSUMED_NOISE * math.sqrt(1 / n + 1 / m)
     se = max(least, shift.se) if math.isfinite(shift.se) else least
     df = min(shift.df, ASSUMED_DF) if shift.df >= 1 and shift.se > least else ASSUMED_DF
-    half = _quantile(0.975, df) * se
+    half = quantile(0.975, df) * se
     return Shift(shift.estimate, shift.estimate - half, shift.estimate + half, se, df, "few", None, None)
 
 
 def _own_interval(values: Sequence[float]) -> Interval:
     if len(values) >= FEW:
         return median_interval(values)
-    half = _quantile(0.975, ASSUMED_DF) * ASSUMED_NOISE / math.sqrt(len(values))
+    half = quantile(0.975, ASSUMED_DF) * ASSUMED_NOISE / math.sqrt(len(values))
     middle = median(values)
     return Interval(
         min(*values, middle * math.exp(-half)), max(*values, middle * math.exp(half)), 0.95, "assumed noise"
@@ -221,7 +223,7 @@ def _reach(shift: Shift, tail: float) -> float:
     if shift.exact:
         # Scaling the exact 95 % end keeps one interval a comparison; at the last look (tail 0.025) the factor is 1.
         return (shift.estimate - shift.low) * float(ndtri(1 - tail) / ndtri(0.975))
-    return _quantile(1 - tail, shift.df) * shift.se
+    return quantile(1 - tail, shift.df) * shift.se
 
 
 def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
@@ -233,7 +235,8 @@ def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
     return math.inf if parts == 0 or not math.isfinite(total) else total / parts
 
 
-def _quantile(p: float, df: float) -> float:
+def quantile(p: float, df: float) -> float:
+    """Student's t, or the normal's where ``df`` is inf."""
     # scipy.special's own quantiles: a tenth of the time of scipy.stats' wrappers around them.
     return float(ndtri(p)) if math.isinf(df) else float(stdtrit(df, p))
 

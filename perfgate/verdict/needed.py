@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from perfgate.baseline.floor import KNOWN_FROM
 from perfgate.baseline.model import Baseline
 from perfgate.result import Outcome
-from perfgate.stats import fewest, samples_needed
-from perfgate.stats.shift import Z95
+from perfgate.stats import fewest
 from perfgate.verdict.compare import FEW, Comparison
+from perfgate.verdict.planning import chance_of_samples, chance_of_starts
 
 MOST = 1000
 """More samples than this at a point are not an answer."""
@@ -20,11 +20,17 @@ MOST_STARTS = 40
 """Nor are more server starts a side than this."""
 
 
+CHANCE = 0.8
+"""With what chance the number that is said settles it. More cannot be promised of a loss at the bound itself: there the
+answer is as likely one as the other, however many samples are taken."""
+
+
 @dataclass(frozen=True)
 class Needed:
     """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side; with none
     of them the noise is too large. ``known`` is False where the samples are too few to show their noise: the number is then
-    of those that show it. ``turns``: the starts are of an A/B that alternates them already.
+    of those that show it. ``turns``: the starts are of an A/B that alternates them already. ``outlying``: some samples say
+    otherwise than the rest, and that is all that keeps the loss from being one.
     """
 
     samples: int | None
@@ -43,7 +49,7 @@ class Needed:
 def needed(
     compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False, launches: int = 1
 ) -> Needed:
-    """The most that any undecided metric needs, if its change stays where it is now. ``launches``: starts of each side of
+    """The most that any undecided metric needs to be settled with ``CHANCE`` by a fresh run. ``launches``: starts of each side of
     an A/B, of which only more help where there are several."""
     undecided = [c for c in compared if c.outcome is Outcome.INCONCLUSIVE]
     if launches > 1:
@@ -63,25 +69,35 @@ def needed(
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     if c.only_order_missing:
         return _order(c, n, m, paired)
-    within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
-    wanted, factor = _resolution(c)
 
-    def alone(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), c.se_between)
+    def alone(count: int) -> bool:
+        return chance_of_samples(c, n, m, count) >= CHANCE
 
-    def together(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(2 / count), c.se_between)
+    def together(count: int) -> bool:
+        return chance_of_samples(c, n, m, count, count, paired) >= CHANCE
 
     # Pairs are taken together, so more of them is more on both sides.
-    samples = samples_needed(together if paired else alone, wanted, MOST)
+    samples = fewest(together if paired else alone, n + 1, MOST)
     if samples is not None:
-        return Needed(max(samples, n + 1))
-    both = samples_needed(together, wanted, MOST)
+        return Needed(_told_apart(c, samples, None if paired else m))
+    both = None if paired else fewest(together, max(n, m) + 1, MOST)
     if both is not None:
-        return Needed(None, max(both, n + 1))
-    if factor * c.se_between <= wanted:
+        return Needed(None, both)
+    if chance_of_starts(c, 1, 1, quiet=True) >= CHANCE:
         return Needed(None)
-    return Needed(None, None, max(2, math.ceil((2 * factor * c.se_between / wanted) ** 2)))
+    starts = fewest(lambda count: chance_of_starts(c, count, 1, quiet=True) >= CHANCE, 2, MOST)
+    return Needed(None, None, starts)
+
+
+def _told_apart(c: Comparison, samples: int, others: int | None) -> int:
+    """``samples``, or as many more as make the order of all of them unlikely, where that is what a loss would wait for."""
+    if c.drop <= c.bound:
+        return samples
+
+    def tells(count: int) -> bool:
+        return c.ranks.would_tell(count, others or count, c.level.alarm)
+
+    return samples if tells(samples) else fewest(tells, samples, MOST) or samples
 
 
 def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
@@ -97,19 +113,7 @@ def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     return Needed(samples, None if samples or paired else fewest(together, n + 1, MOST), outlying=True)
 
 
-def _resolution(c: Comparison) -> tuple[float, float]:
-    """The difference that has to be told from none, and how many standard errors of it that takes."""
-    # PASS needs the drop plus its reach inside the question, REGRESSION needs it beyond k errors and the floor. With a
-    # change just on an edge no number would do, so a quarter of the question is the finest resolution asked for.
-    pass_room = c.question - c.drop if c.drop <= c.bound else -math.inf
-    fail_room = (c.drop - c.bound) if c.drop > c.bound else -math.inf
-    wanted = max(pass_room, fail_room, c.question / 4)
-    factor = Z95 if pass_room >= fail_room else max(Z95, c.k * max(0.0, wanted) / max(c.drop, 1e-12))
-    return wanted, factor
-
-
 def _more_starts(c: Comparison, launches: int) -> Needed:
     """All of the error of pairs of alternating starts falls with the root of their number."""
-    wanted, factor = _resolution(c)
-    starts = max(launches + 1, math.ceil(launches * (factor * c.se / wanted) ** 2))
-    return Needed(None, None, starts if starts <= MOST_STARTS else None, turns=True)
+    starts = fewest(lambda count: chance_of_starts(c, count, launches) >= CHANCE, launches + 1, MOST_STARTS)
+    return Needed(None, None, starts, turns=True)

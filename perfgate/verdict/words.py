@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from perfgate.baseline.model import Baseline, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
-from perfgate.verdict.needed import MOST, MOST_STARTS, Needed
+from perfgate.verdict.needed import CHANCE, MOST, MOST_STARTS, Needed
 from perfgate.workload import Sample
 
 SEVERAL = 6
@@ -109,18 +109,19 @@ def settles(want: Needed, unit: str) -> str:
         few = f"So few {unit}" if want.samples is not None else "So few samples of the baseline"
         where = "" if want.samples is not None else " on each side"
         return f"{few} do not show how large their noise is: {want.count} or more{where} do"
+    often = "" if want.outlying else f" {CHANCE * 10:.0f} times in 10"
     if want.samples is not None:
-        return f"About {want.samples} {unit} would settle it"
+        return f"About {want.samples} {unit} would settle it{often}"
     if want.outlying:
         anew = "" if want.both is None else f": about {want.both} samples on each side would"
         return f"No number of {unit} settles it as long as so many say otherwise{anew}"
     if want.both is not None:
-        return f"About {want.both} samples on each side would settle it: the baseline has too few"
+        return f"About {want.both} samples on each side would settle it{often}: the baseline has too few"
     if want.starts is None:
         count = f"{MOST_STARTS} starts of each side" if want.turns else f"{MOST} {unit}"
         return f"More than {count} would be needed: the noise is too large for this question"
     if want.turns:
-        return f"About {want.starts} starts of each side would settle it"
+        return f"About {want.starts} starts of each side would settle it{often}"
     return (
         f"No number of {unit} settles it: "
         f"the spread between server starts needs about {want.starts} starts on each side"

@@ -120,9 +120,10 @@ def test_between_start_weight_is_one_over_the_number_of_equal_starts():
     assert stats.between_start_weight([0, 1, 2, 3] * 5) == pytest.approx(0.25)
 
 
-def test_samples_needed_is_the_fewest_and_none_beyond_reach():
-    assert stats.samples_needed(lambda n: 10 / math.sqrt(n), 2.0) == 25
-    assert stats.samples_needed(lambda n: 1.0, 0.5) is None
+def test_what_is_enough_is_the_fewest_and_none_beyond_reach():
+    assert stats.fewest(lambda n: 10 / math.sqrt(n) <= 2.0, 1, 10_000) == 25
+    assert stats.fewest(lambda n: 10 / math.sqrt(n) <= 2.0, 30, 10_000) == 30
+    assert stats.fewest(lambda n: False, 1, 10_000) is None
 
 
 def test_effect_size_is_the_share_of_pairs_that_are_larger():

@@ -84,7 +84,7 @@ def test_what_the_runs_other_points_show_of_the_starts_settles_a_loss_sooner():
 
 
 def test_the_verdict_names_the_starts_and_how_many_would_settle_it():
-    verdict = judge_ab(in_turns(3, spread=0.006, seed=3))
+    verdict = judge_ab(in_turns(3, spread=0.004, seed=3))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "9 pairs of 3 starts of each side" in verdict.why
     assert "starts of each side would settle it" in verdict.why
