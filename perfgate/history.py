@@ -17,6 +17,7 @@ from scipy import stats as sp
 from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
+from perfgate.baseline.against import against
 from perfgate.baseline.differences import differences
 from perfgate.baseline.file import BaselineFile
 from perfgate.baseline.model import METRICS, Baseline, MetricName
@@ -133,12 +134,12 @@ def orphans(file: BaselineFile, fingerprint: Mapping[str, Any]) -> list[Orphan]:
         apart = differences(point.provenance.fingerprint, fingerprint)
         if apart:
             old = point.provenance.commit
-            how = f"--against-commit {old}" if old else "--against RECIPE"
+            how, note = against(old)
             advice = (
                 f"run the present state and the recorded one side by side on this machine ({how}); if they agree, "
                 f"record anew: --record --reason 'new fingerprint, A/B against {old or 'the old state'} agreed'"
             )
-            found.append(Orphan(concurrency, tuple(apart), advice))
+            found.append(Orphan(concurrency, tuple(apart), f"{advice}; {note}" if note else advice))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from perfgate.baseline.against import against
 from perfgate.baseline.model import Baseline, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
@@ -131,37 +132,42 @@ def settles(want: Needed, unit: str) -> str:
 def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False, launches: int = 1) -> str:
     """The next command. ``want`` is given where the outcome is INCONCLUSIVE, and only there. ``paired``: this was an A/B, so
     another is no way out; of ``launches`` starts a side."""
-    against = f"--against-commit {baseline.commit}" if baseline.commit else "--against RECIPE"
+    option, note = against(baseline.commit)
+    said = _advice(outcome, option, want, paired, launches)
+    return f"{said} ({note})" if note and option in said else said
+
+
+def _advice(outcome: Outcome, option: str, want: Needed | None, paired: bool, launches: int) -> str:
     if outcome is Outcome.REGRESSION:
         accepted = "a loss that is accepted is recorded with --record --reason TEXT"
         if paired:  # a profile is of both servers at once, which servers that take turns are not
             return accepted if launches > 1 else f"--profile, to see where the time went; {accepted}"
         return (
-            f"run the old state beside it before blaming the change ({against}, A/B on this machine), "
+            f"run the old state beside it before blaming the change ({option}, A/B on this machine), "
             f"and --profile to see where the time went; {accepted}"
         )
     if want is not None:
-        return _settle(want, against, paired)
+        return _settle(want, option, paired)
     if outcome is Outcome.IMPROVED:
         return "keep the gain: --record --reason TEXT"
     return ""
 
 
-def _settle(want: Needed, against: str, paired: bool) -> str:
+def _settle(want: Needed, option: str, paired: bool) -> str:
     if want.outlying and not paired:
         anew = "record the baseline anew, without samples that stand out, or with more"
-        return f"--samples {want.samples}, or {anew}" if want.samples else f"{anew}; until then {against}"
+        return f"--samples {want.samples}, or {anew}" if want.samples else f"{anew}; until then {option}"
     if want.samples is not None:
-        beside = "" if paired else f", or {against} for an interleaved A/B, which cancels drift"
+        beside = "" if paired else f", or {option} for an interleaved A/B, which cancels drift"
         return f"--samples {want.samples}{beside}"
     if want.both is not None:
-        return f"{against} with --samples {want.both}, or record the baseline anew with that many samples"
+        return f"{option} with --samples {want.both}, or record the baseline anew with that many samples"
     if want.starts is None:
-        beside = "" if paired else f", or {against}, whose pairs cancel drift"
+        beside = "" if paired else f", or {option}, whose pairs cancel drift"
         return f"free the machine of other work and run again{beside}"
     if want.turns:
         return f"--starts {want.starts}"
     # The stated spread may be larger than the real one, which a few starts show.
     count = min(want.starts, SEVERAL)
-    beside = "--starts" if paired else f"{against} --starts"
+    beside = "--starts" if paired else f"{option} --starts"
     return f"{beside} {count}: both sides in turns, as many starts of each, which show their own spread"

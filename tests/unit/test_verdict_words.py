@@ -92,6 +92,17 @@ def test_a_profile_of_both_servers_is_not_asked_of_sides_that_take_turns():
     assert in_turns.advice == "a loss that is accepted is recorded with --record --reason TEXT"
 
 
+def test_a_baseline_of_a_dirty_tree_is_run_beside_by_its_commit_and_the_advice_says_what_that_lacks():
+    dirty = baseline(noise(10), commit="abc123def456-dirty")
+    for run in (noise(10, level=900), noise(4, 0.05, seed=1)):
+        advice = judge(samples(run), dirty).advice
+        assert "--against-commit abc123def456" in advice
+        assert "-dirty" not in advice
+        assert advice.endswith("(the baseline was recorded with changes that are in no commit, which that one lacks)")
+    assert "no commit" not in judge(samples(noise(10, level=900)), baseline(noise(10))).advice
+    assert judge(samples(noise(10, level=1100)), dirty).advice == "keep the gain: --record --reason TEXT"
+
+
 def test_where_starts_differ_the_advice_is_one_that_can_be_followed():
     stated = Bounds(between_start=0.03)
     verdict = judge(samples(noise(10, seed=1)), baseline(noise(10), bounds=stated))
