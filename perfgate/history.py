@@ -18,7 +18,7 @@ from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
 from perfgate.baseline.against import against
-from perfgate.baseline.differences import differences
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.file import BaselineFile
 from perfgate.baseline.model import METRICS, Baseline, MetricName
 from perfgate.stats import median
@@ -131,7 +131,7 @@ def orphans(file: BaselineFile, fingerprint: Mapping[str, Any]) -> list[Orphan]:
         point = file.stored_point(concurrency)
         if point is None:
             continue
-        apart = differences(point.provenance.fingerprint, fingerprint)
+        apart = incomparable(point.provenance.fingerprint, fingerprint, concurrency)
         if apart:
             old = point.provenance.commit
             how, note = against(old)

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perfgate.baseline.differences import differences
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.file import BaselineError, load
 from perfgate.baseline.floor import floor_of
 from perfgate.baseline.model import METRICS, Bounds
@@ -97,7 +97,7 @@ def record(
                 f"{path}: C={concurrency} would become looser ({_describe(former, point)}): "
                 "give the reason with --reason TEXT; it is kept beside the old values and shown in every report"
             )
-        point = point if former is None else _succeed(point, former)
+        point = point if former is None else _succeed(point, former, concurrency)
         shares = (profiles or {}).get(concurrency)
         stored[str(concurrency)] = _remember(point).model_copy(update={"profile": shares})
         done[kind].append(concurrency)
@@ -167,7 +167,7 @@ def _point(path: Path, concurrency: int, samples: Sequence[Sample], provenance: 
 
 def _floors(metrics: StoredMetrics) -> dict[str, float]:
     """The floor of each metric under the default bounds: it follows the median, but the spread and the samples too."""
-    found = {}
+    found: dict[str, float] = {}
     for name, metric in METRICS.items():
         stored: StoredMetric | None = getattr(metrics, name)
         if stored is not None:
@@ -198,7 +198,7 @@ def _better(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, f
     return {name: max(values, key=lambda v: signs[name] * v) for name, values in both.items() if values}
 
 
-def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
+def _succeed(new: StoredPoint, old: StoredPoint, concurrency: int) -> StoredPoint:
     """``new`` with the history of ``old``, and with a mark where it is looser than the best that ever stood."""
     was, now = old.metrics, new.provenance
     step = was.step_time.median if was.step_time else None
@@ -211,7 +211,7 @@ def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
         reason=old.provenance.reason,
         replaced_at=now.recorded_at,
         replaced_because=now.reason,
-        changed_fingerprint=differences(old.provenance.fingerprint, now.fingerprint),
+        changed_fingerprint=incomparable(old.provenance.fingerprint, now.fingerprint, concurrency),
     )
     best = old.loosened
     marked = {} if best is None else {"throughput": best.throughput, "step_time": best.step_time}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfgate.baseline.differences import differences
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.model import METRICS, Baseline
 from perfgate.result import Outcome
 from perfgate.stats import NOTHING, Observed
@@ -55,8 +55,8 @@ def judge(
     if baseline.is_smoke:
         return judge_smoke(at, samples, baseline, recording, targets)
     apart = list(fingerprint_differences)
-    if fingerprint is not None and baseline.fingerprint:
-        apart += differences(baseline.fingerprint, fingerprint)
+    if fingerprint is not None:
+        apart += incomparable(baseline.fingerprint, fingerprint, baseline.concurrency)
     if apart:
         why = f"comparison with the baseline of {baseline.recorded_at} refused: {'; '.join(apart)}"
         return uncompared(at, samples, recording, why, targets)
