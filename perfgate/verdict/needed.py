@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfgate.baseline.floor import KNOWN_FROM
@@ -53,7 +53,7 @@ def needed(
     an A/B, of which only more help where there are several."""
     undecided = [c for c in compared if c.outcome is Outcome.INCONCLUSIVE]
     if launches > 1:
-        return max((_more_starts(c, launches) for c in undecided), key=lambda w: w.starts or math.inf)
+        return max((_more_starts(c, launches, count) for c in undecided), key=lambda w: w.starts or math.inf)
     sides = [len(baseline.metrics[c.metric.name].samples) for c in undecided]
     if count < FEW or min(sides) < FEW:
         alone = paired or min(sides) >= FEW
@@ -77,10 +77,10 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
         return chance_of_samples(c, n, m, count, count, paired) >= CHANCE
 
     # Pairs are taken together, so more of them is more on both sides.
-    samples = fewest(together if paired else alone, n + 1, MOST)
+    samples = _fewest(c, together if paired else alone, n + 1, None if paired else m)
     if samples is not None:
-        return Needed(_told_apart(c, samples, None if paired else m))
-    both = None if paired else fewest(together, max(n, m) + 1, MOST)
+        return Needed(samples)
+    both = None if paired else _fewest(c, together, max(n, m) + 1, None)
     if both is not None:
         return Needed(None, both)
     if chance_of_starts(c, 1, 1, quiet=True) >= CHANCE:
@@ -89,15 +89,15 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     return Needed(None, None, starts)
 
 
-def _told_apart(c: Comparison, samples: int, others: int | None) -> int:
-    """``samples``, or as many more as make the order of all of them unlikely, where that is what a loss would wait for."""
-    if c.drop <= c.bound:
-        return samples
+def _fewest(c: Comparison, likely: Callable[[int], bool], least: int, others: int | None) -> int | None:
+    """Fewest samples that are ``likely`` to decide and, where a loss waits for it, make the order of all unlikely; against
+    ``others``, or as many."""
 
-    def tells(count: int) -> bool:
-        return c.ranks.would_tell(count, others or count, c.level.alarm)
+    def told_apart(count: int) -> bool:
+        return c.drop <= c.bound or c.ranks.would_tell(count, others or count, c.level.alarm)
 
-    return samples if tells(samples) else fewest(tells, samples, MOST) or samples
+    samples = fewest(likely, least, MOST)
+    return samples if samples is None or told_apart(samples) else fewest(told_apart, samples, MOST)
 
 
 def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
@@ -113,7 +113,13 @@ def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     return Needed(samples, None if samples or paired else fewest(together, n + 1, MOST), outlying=True)
 
 
-def _more_starts(c: Comparison, launches: int) -> Needed:
+def _more_starts(c: Comparison, launches: int, pairs: int) -> Needed:
     """All of the error of pairs of alternating starts falls with the root of their number."""
-    starts = fewest(lambda count: chance_of_starts(c, count, launches) >= CHANCE, launches + 1, MOST_STARTS)
-    return Needed(None, None, starts, turns=True)
+    each = pairs / launches
+
+    def enough(starts: int) -> bool:
+        return chance_of_starts(c, starts, launches) >= CHANCE and (
+            c.drop <= c.bound or c.ranks.would_tell(int(starts * each), 0, c.level.alarm)
+        )
+
+    return Needed(None, None, fewest(enough, launches + 1, MOST_STARTS), turns=True)
