@@ -14,6 +14,8 @@ from typing import Any
 import psutil
 
 from perfgate import backends, environment, redact
+from perfgate.baseline.differences import RECIPE
+from perfgate.recipe import Recipe
 
 PACKAGES = (
     "sglang",
@@ -74,11 +76,12 @@ def collect(
     *,
     environ: Mapping[str, str] | None = None,
     start_log: str = "",
+    recipe: Recipe | None = None,
 ) -> dict[str, Any]:
     """The fingerprint of a server that runs on this host: ``hardware``, ``software``, ``server`` (no secrets, no paths).
 
     With ``environ``, the environment that it was started in, and ``start_log`` also ``environment`` and ``backends``:
-    what it was told past its arguments, and what it chose by itself.
+    what it was told past its arguments, and what it chose by itself. With a ``recipe`` also what that asks.
     """
     hardware: dict[str, Any] = {"cpu": cpu_model(), "cpus": psutil.cpu_count() or 0}
     if not gpus:
@@ -100,7 +103,23 @@ def collect(
         software["sglang"] = str(info["version"])
     found = {"hardware": hardware, "software": software, "server": server_arguments(info)}
     chosen = {"environment": environment.relevant(environ or {}), "backends": backends.chosen(start_log)}
-    return found | {name: value for name, value in chosen.items() if value}
+    asks = {} if recipe is None else {RECIPE: asked(recipe)}
+    return found | asks | {name: value for name, value in chosen.items() if value}
+
+
+def asked(recipe: Recipe) -> dict[str, Any]:
+    """What a recipe measures: its model, lengths in tokens, least seconds and prompts a sample by point. How many samples are
+    taken, within what limits, and what is made of them is not part of it; its server's arguments are under ``server``."""
+    model, work = recipe.model, recipe.workload
+    return {
+        "model": {"path": model.path.name}
+        if model.path
+        else {"generator": model.generator, "options": dict(model.options)},
+        "input_len": work.input_len,
+        "output_len": work.output_len,
+        "min_seconds": work.min_seconds,
+        "prompts": {str(c): recipe.plan(c).num_prompts for c in recipe.concurrencies},
+    }
 
 
 def server_arguments(info: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,10 +8,13 @@ from typing import Any
 
 from perfgate import checks, history, past_runs, physics, preflight, start_spread
 from perfgate.baseline import BaselineFile
+from perfgate.baseline.differences import RECIPE, incomparable
+from perfgate.baseline.file import best
 from perfgate.campaign import CampaignData
 from perfgate.point_results import point_result
 from perfgate.redact import redact, redact_text
 from perfgate.result import CheckResult, Outcome, PointResult, RunResult
+from perfgate.suspects import suspects
 from perfgate.verdict import run_verdict
 from perfgate.yardstick import Yardstick
 
@@ -43,7 +46,8 @@ def result(
     made = [*checks.all_checks(recipe, facts, points), *checked]
     # An A/B shows ratios: what its new side did beside another server is no run like the others.
     side_by_side = judged_by == "ab"
-    outcome, why = run_verdict(points, paired=side_by_side)
+    apart = fingerprint_differences(yardstick)
+    outcome, why = run_verdict(points, suspects(yardstick.fingerprint, apart, points), paired=side_by_side)
     failed = [
         c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)
     ]
@@ -66,7 +70,7 @@ def result(
         command=redact(list(command)),
         commit=commit,
         fingerprint=dict(yardstick.fingerprint),
-        fingerprint_differences=fingerprint_differences(yardstick),
+        fingerprint_differences=apart,
         baseline_file=_baseline_name(yardstick),
         points=list(points),
         not_run=[f"{name}: not asked for (--concurrency)" for name in left_out],
@@ -78,6 +82,7 @@ def result(
                 *notes,
                 *start_spread.notes(points),
                 *graphs_grew(yardstick.file, facts),
+                *([] if side_by_side else recipe_unknown(yardstick)),
                 *past_runs.findings(past),
             )
         ],
@@ -146,7 +151,7 @@ def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
             continue
         if stored.loosened is not None:
             mark = stored.loosened
-            loosened.append(f"C={concurrency}: since {mark.since}, was {mark.throughput:g} tok/s: {mark.reason}")
+            loosened.append(f"C={concurrency}: since {mark.since}, was {best(stored)}: {mark.reason}")
     orphaned = [
         f"C={o.concurrency}: {'; '.join(o.differences)}; {o.advice}"
         for o in history.orphans(file, yardstick.fingerprint)
@@ -157,16 +162,29 @@ def _from_baseline(yardstick: Yardstick, file: BaselineFile) -> dict[str, Any]:
 
 def fingerprint_differences(yardstick: Yardstick) -> list[str]:
     """The fields in which this machine differs from the one the baseline was recorded on."""
-    from perfgate.baseline.differences import differences
-
     if yardstick.file is None:
         return []
     found: list[str] = []
     for concurrency in yardstick.file.concurrencies:
         baseline = yardstick.baseline(concurrency) if concurrency in yardstick.recipe.concurrencies else None
-        if baseline is not None and baseline.fingerprint:
-            found += [d for d in differences(baseline.fingerprint, yardstick.fingerprint) if d not in found]
+        if baseline is not None:
+            apart = incomparable(baseline.fingerprint, yardstick.fingerprint, concurrency)
+            found += [d for d in apart if d not in found]
     return found
+
+
+def recipe_unknown(yardstick: Yardstick) -> list[str]:
+    """A note where baselines are from before files kept what the recipe measured: an edit since would not be seen."""
+    if yardstick.file is None or yardstick.recording or RECIPE not in yardstick.fingerprint:
+        return []
+    known = [c for c in yardstick.file.concurrencies if c in yardstick.recipe.concurrencies]
+    without = [c for c in known if (b := yardstick.baseline(c)) is not None and RECIPE not in b.fingerprint]
+    if not without:
+        return []
+    return [
+        f"the baseline of {', '.join(f'C={c}' for c in without)} does not say what model and workload it was measured with: "
+        "had the recipe been edited since, this comparison would be of two things; recording anew keeps it"
+    ]
 
 
 def today(seconds: float) -> str:

@@ -17,7 +17,8 @@ from scipy import stats as sp
 from scipy.ndimage import median_filter
 from scipy.special import ndtri
 
-from perfgate.baseline.differences import differences
+from perfgate.baseline.against import against
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.file import BaselineFile
 from perfgate.baseline.model import METRICS, Baseline, MetricName
 from perfgate.stats import median
@@ -130,15 +131,15 @@ def orphans(file: BaselineFile, fingerprint: Mapping[str, Any]) -> list[Orphan]:
         point = file.stored_point(concurrency)
         if point is None:
             continue
-        apart = differences(point.provenance.fingerprint, fingerprint)
+        apart = incomparable(point.provenance.fingerprint, fingerprint, concurrency)
         if apart:
             old = point.provenance.commit
-            how = f"--against-commit {old}" if old else "--against RECIPE"
+            how, note = against(old)
             advice = (
                 f"run the present state and the recorded one side by side on this machine ({how}); if they agree, "
                 f"record anew: --record --reason 'new fingerprint, A/B against {old or 'the old state'} agreed'"
             )
-            found.append(Orphan(concurrency, tuple(apart), advice))
+            found.append(Orphan(concurrency, tuple(apart), f"{advice}; {note}" if note else advice))
     return found
 
 

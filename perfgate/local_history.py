@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from perfgate import paths
+from perfgate.baseline.differences import RECIPE
 from perfgate.baseline.schema import HISTORY_KEPT, HistoryEntry
 from perfgate.recipe import Recipe
 
@@ -35,7 +36,8 @@ def history_path(recipe: str, hardware: str) -> Path:
 def state(recipe: Recipe, fingerprint: Mapping[str, Any]) -> str:
     """A digest that is the same for runs that may be compared: the fingerprint, and what the recipe asks of each sample."""
     asked = recipe.model_dump(mode="json", include={"model", "server", "workload", "patch"})
-    text = json.dumps([asked, fingerprint], sort_keys=True, default=str)
+    machine = {key: value for key, value in fingerprint.items() if key != RECIPE}
+    text = json.dumps([asked, machine], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -80,16 +80,23 @@ def findings(past: Past) -> list[str]:
 def _finding(concurrency: int, name: MetricName, sign: int, known: Sequence[tuple[HistoryEntry, float]]) -> str:
     values = [value for _, value in known]
     what = f"C={concurrency}: {name.replace('_', ' ')}"
-    worse = [c for c in history.change_points(values) if sign * c.change < 0]
-    if worse:
-        last = worse[-1]
+    levels = history.change_points(values)
+    last = next((c for c in reversed(levels) if _stands(c, levels, sign)), None)
+    if last is not None:
         before, since = known[last.index - 1][0], known[last.index][0]
         span = f"between {_where(before)} and {_where(since)}"
-        return f"{what} has been at a worse level ({last.change:+.1%}) since {span}; {ADVICE}"
+        lost = levels[-1].after / last.before - 1
+        return f"{what} has been at a worse level ({lost:+.1%}) since {span}; {ADVICE}"
     drift = history.slow_drift(values)
     if drift is not None and sign * drift.total < 0:
         return f"{what} has drifted by {drift.total:+.1%} over {drift.runs} runs since {_where(known[0][0])}; {ADVICE}"
     return ""
+
+
+def _stands(one: history.ChangePoint, levels: Sequence[history.ChangePoint], sign: int) -> bool:
+    """Whether a level is worse than the one before it and no later one has made up for that."""
+    later = [c.after for c in levels if c.index >= one.index]
+    return all(sign * (after / one.before - 1) <= -history.LEAST_CHANGE for after in later)
 
 
 def _where(entry: HistoryEntry) -> str:

@@ -91,6 +91,7 @@ class Run:
                 if server is not None and server.owned
                 else None,
                 start_log=start_log(server) if server is not None else "",
+                recipe=self.options.recipe,
             )
             past, self.history_notes = local_history.read(
                 self.history_path(machine), local_history.state(self.options.recipe, machine)

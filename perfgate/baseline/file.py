@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from perfgate.baseline.model import Baseline, Bounds, MetricBaseline, MetricName
+from perfgate.baseline.model import METRICS, Baseline, Bounds, MetricBaseline, MetricName
 from perfgate.baseline.schema import SCHEMA_VERSION, StoredFile, StoredPoint
 
 MEND = "restore it from version control (git checkout -- FILE) or record it anew (--record --reason TEXT)"
@@ -77,10 +78,18 @@ class BaselineFile:
 def describe_loosened(point: StoredPoint) -> str:
     """One line about a standing looser value, or nothing."""
     mark = point.loosened
-    if mark is None:
-        return ""
-    best = f"{mark.throughput:g} tok/s" + (f", {mark.step_time:g} ms" if mark.step_time else "")
-    return f"looser since {mark.since} than its best of {best}: {mark.reason}"
+    return "" if mark is None else f"looser since {mark.since} than its best of {best(point)}: {mark.reason}"
+
+
+def best(point: StoredPoint) -> str:
+    """What a point with a mark once had: the medians, or where those of now are no worse, the closest floors."""
+    mark, now = point.loosened, point.metrics
+    assert mark is not None
+    step = now.step_time.median if now.step_time else math.inf
+    if now.throughput.median < mark.throughput or (mark.step_time is not None and step > mark.step_time):
+        return f"{mark.throughput:g} tok/s" + (f", {mark.step_time:g} ms" if mark.step_time else "")
+    pairs = [f"{value:.5g} {METRICS[name].unit}" for name, value in mark.floors.items()]  # type: ignore[index]
+    return f"{', '.join(pairs)} as floors"
 
 
 def load(path: str | Path) -> BaselineFile:

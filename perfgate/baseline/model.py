@@ -40,9 +40,10 @@ class Bounds:
 
     ``relative``: share of the baseline, at most 0.015. ``least``: a drop below this share is never a regression,
     however quiet the machine; between the two the floor follows the baseline's own noise. ``absolute``: by metric, in
-    its unit, for machines whose noise makes a share meaningless; the larger of the two bounds holds. ``between_start``:
-    relative standard deviation between launches of the same server, used until baselines of several starts show it.
-    Its default suits a server whose launches agree to 0.1 %; a recipe should state what was measured on its machine.
+    its unit, for machines whose noise makes a share meaningless; the larger of the two bounds holds, but in an A/B, whose
+    pairs cancel that noise, the relative one alone. ``between_start``: relative standard deviation between launches of
+    the same server, used until baselines of several starts show it. Its default suits a server whose launches agree to
+    0.1 %; a recipe should state what was measured on its machine.
     ``unstated``: where no recipe states it, what an alarm allows launches of the same server to differ by as long as
     neither side has several to show it; 0 where one does.
     """

@@ -11,9 +11,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from perfgate.baseline.differences import differences
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.file import BaselineError, load
-from perfgate.baseline.model import METRICS
+from perfgate.baseline.floor import floor_of
+from perfgate.baseline.model import METRICS, Bounds
 from perfgate.baseline.schema import (
     HISTORY_KEPT,
     REPLACED_KEPT,
@@ -66,7 +67,7 @@ def record(
     ``profiles``: where each point's time went, if it was looked at; what an earlier recording saw is not kept, since it is of
     other code. ``server_arguments`` and ``fingerprint`` are stored as given: the caller has taken keys, tokens and paths out.
     Raises BaselineError where a point has no usable sample, where the file belongs to another recipe or hardware,
-    where a worse value comes without a ``reason``, or where writing fails; the old file then stands untouched.
+    where a worse value or a looser floor comes without a ``reason``, or where writing fails; the old file then stands untouched.
     """
     path = Path(path)
     before = path.read_bytes() if path.exists() else None
@@ -96,7 +97,7 @@ def record(
                 f"{path}: C={concurrency} would become looser ({_describe(former, point)}): "
                 "give the reason with --reason TEXT; it is kept beside the old values and shown in every report"
             )
-        point = point if former is None else _succeed(point, former)
+        point = point if former is None else _succeed(point, former, concurrency)
         shares = (profiles or {}).get(concurrency)
         stored[str(concurrency)] = _remember(point).model_copy(update={"profile": shares})
         done[kind].append(concurrency)
@@ -164,12 +165,40 @@ def _point(path: Path, concurrency: int, samples: Sequence[Sample], provenance: 
         raise BaselineError(f"{path}: C={concurrency}: a sample cannot be recorded: {error}") from None
 
 
+def _floors(metrics: StoredMetrics) -> dict[str, float]:
+    """The floor of each metric under the default bounds: it follows the median, but the spread and the samples too."""
+    found: dict[str, float] = {}
+    for name, metric in METRICS.items():
+        stored: StoredMetric | None = getattr(metrics, name)
+        if stored is not None:
+            found[name] = floor_of(metric, Bounds(), stored.median, stored.spread / stored.median, stored.n)
+    return found
+
+
+def _medians(metrics: StoredMetrics) -> dict[str, float]:
+    both = {"throughput": metrics.throughput, "step_time": metrics.step_time}
+    return {name: stored.median for name, stored in both.items() if stored is not None}
+
+
+def _loses(now: Mapping[str, float], then: Mapping[str, float]) -> bool:
+    """Whether any figure of ``then`` is gone or worse ``now``."""
+    signs = {str(name): metric.sign for name, metric in METRICS.items()}
+    return any(name not in now or signs[name] * now[name] < signs[name] * value for name, value in then.items())
+
+
 def _worse(new: StoredMetrics, old: StoredMetrics) -> bool:
-    slower = bool(new.step_time and old.step_time and new.step_time.median > old.step_time.median)
-    return new.throughput.median < old.throughput.median or slower or (new.step_time is None and bool(old.step_time))
+    """Whether ``new`` accepts what ``old`` did not: by its medians, from which PASS excludes a drop, or by its floors."""
+    return _loses(_medians(new), _medians(old)) or _loses(_floors(new), _floors(old))
 
 
-def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
+def _better(one: Mapping[str, float], other: Mapping[str, float]) -> dict[str, float]:
+    """The better of two figures by metric, where only one has it that one."""
+    signs = {str(name): metric.sign for name, metric in METRICS.items()}
+    both = {name: [side[name] for side in (one, other) if name in side] for name in signs}
+    return {name: max(values, key=lambda v: signs[name] * v) for name, values in both.items() if values}
+
+
+def _succeed(new: StoredPoint, old: StoredPoint, concurrency: int) -> StoredPoint:
     """``new`` with the history of ``old``, and with a mark where it is looser than the best that ever stood."""
     was, now = old.metrics, new.provenance
     step = was.step_time.median if was.step_time else None
@@ -182,23 +211,22 @@ def _succeed(new: StoredPoint, old: StoredPoint) -> StoredPoint:
         reason=old.provenance.reason,
         replaced_at=now.recorded_at,
         replaced_because=now.reason,
-        changed_fingerprint=differences(old.provenance.fingerprint, now.fingerprint),
+        changed_fingerprint=incomparable(old.provenance.fingerprint, now.fingerprint, concurrency),
     )
     best = old.loosened
-    best_throughput = max(was.throughput.median, best.throughput if best else 0.0)
-    steps = [s for s in (step, best.step_time if best else None) if s]
-    best_step = min(steps) if steps else None
-    now_step = new.metrics.step_time.median if new.metrics.step_time else None
-    lost_step = best_step is not None and (now_step is None or now_step > best_step)
+    marked = {} if best is None else {"throughput": best.throughput, "step_time": best.step_time}
+    medians = _better(_medians(was), {name: value for name, value in marked.items() if value is not None})
+    floors = _better(_floors(was), best.floors if best is not None else {})
     mark = None
-    if new.metrics.throughput.median < best_throughput or lost_step:
+    if _loses(_medians(new.metrics), medians) or _loses(_floors(new.metrics), floors):
         # An improvement that stays short of the best keeps the first reason: that is still why the value is loose.
         fresh = best is None or _worse(new.metrics, was)
         mark = Loosened(
             since=now.recorded_at if fresh or best is None else best.since,
             reason=now.reason if fresh or best is None else best.reason,
-            throughput=best_throughput,
-            step_time=best_step,
+            throughput=medians["throughput"],
+            step_time=medians.get("step_time"),
+            floors=floors,
         )
     return new.model_copy(
         update={
@@ -227,6 +255,10 @@ def _describe(old: StoredPoint | None, new: StoredPoint) -> str:
     parts = [f"{old.metrics.throughput.median:g} to {new.metrics.throughput.median:g} tok/s"]
     if old.metrics.step_time and new.metrics.step_time:
         parts.append(f"{old.metrics.step_time.median:g} to {new.metrics.step_time.median:g} ms a step")
+    before, after = _floors(old.metrics), _floors(new.metrics)
+    for name, word in (("throughput", "floor"), ("step_time", "ceiling")):
+        if name in before and name in after:
+            parts.append(f"{word} {before[name]:.5g} to {after[name]:.5g}")
     return ", ".join(parts)
 
 

@@ -88,12 +88,15 @@ class Replaced(_Part):
 
 
 class Loosened(_Part):
-    """Stands while a point holds a worse value than it once had: the best former medians, and why that was accepted."""
+    """Stands while a point holds a worse value, or a looser floor, than it once had: the best former medians, and why that
+    was accepted. ``floors`` are the closest former ones by metric (tok/s, ms), under the default bounds; empty in files from
+    before they were kept."""
 
     since: str
     reason: str
     throughput: Positive
     step_time: Positive | None = None
+    floors: dict[str, Positive] = Field(default_factory=dict)
 
 
 class HistoryEntry(_Part):

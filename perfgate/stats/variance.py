@@ -134,14 +134,14 @@ def between_start_weight(starts: Sequence[int]) -> float:
     return sum((count / total) ** 2 for count in Counter(starts).values())
 
 
-def samples_needed(half_width: Callable[[int], float], wanted: float, most: int = 10_000) -> int | None:
-    """Fewest samples n for which ``half_width(n)``, falling in n, is at most ``wanted``; None if beyond ``most``."""
-    if half_width(most) > wanted:
+def fewest(enough: Callable[[int], bool], least: int, most: int) -> int | None:
+    """Fewest from ``least`` to ``most`` that are ``enough``, as all more are; None where not even the most are."""
+    if least > most or not enough(most):
         return None
-    low, high = 1, most
+    low, high = least, most
     while low < high:
         middle = (low + high) // 2
-        if half_width(middle) <= wanted:
+        if enough(middle):
             high = middle
         else:
             low = middle + 1

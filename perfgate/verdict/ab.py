@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from perfgate.baseline.floor import shares
 from perfgate.baseline.model import METRICS, Baseline, Bounds, Metric, MetricBaseline, MetricName
 from perfgate.result import Outcome
 from perfgate.stats import (
@@ -20,13 +22,15 @@ from perfgate.stats import (
     robust_spread,
     seen_spread,
 )
-from perfgate.verdict.compare import FEW, Comparison, guarded, shares, weigh
+from perfgate.verdict.compare import FEW, Comparison, guarded, weigh
 from perfgate.verdict.levels import COMPARISONS, Levels, levels
 from perfgate.verdict.model import Verdict
 from perfgate.verdict.needed import needed
 from perfgate.verdict.point import worst
+from perfgate.verdict.ranks import of_pairs
 from perfgate.verdict.refusals import accept_refusal, unusable
 from perfgate.verdict.rows import compared_row
+from perfgate.verdict.speculation import at_accept_length, noted, unexplained
 from perfgate.verdict.words import advise, summarise
 from perfgate.workload import Sample
 
@@ -47,9 +51,11 @@ def judge_ab(
     Drift hits both of a pair, so the ratio within it is what is judged: its interval is Wilcoxon's signed-rank one,
     exact, or Student's t with too few pairs. The two servers' start effects do not cancel. With one start on each side
     ``bounds`` states them; with several they are seen, here and at the run's other points (``elsewhere``, from
-    ``rounds_elsewhere``). Outcomes, and what never raises, are those of ``judge``.
+    ``rounds_elsewhere``). The absolute bound has no say: it is for what a machine's figures vary by from run to run, which
+    hits both of a pair. With speculation tokens/s are those at the old side's accept length. Outcomes, and what never
+    raises, are those of ``judge``.
     """
-    bounds = bounds or Bounds()
+    bounds = replace(bounds or Bounds(), absolute={})
     old, new = [a for a, _ in pairs], [b for _, b in pairs]
     at = next((s.max_concurrency for s in [*new, *old] if s.max_concurrency is not None), None)
     for side, samples in (("old", old), ("new", new)):
@@ -64,13 +70,20 @@ def judge_ab(
     level = levels(len(pairs), min_samples, max_samples, comparisons)
     compared: list[Comparison] = []
     for name, metric in METRICS.items():
-        if name not in stand_in.metrics or (speculative and name == "throughput"):
+        if name not in stand_in.metrics:
             continue
         values = [v for v in (metric.of(s) for s in new) if v is not None]
         if len(values) < len(new):
             return Verdict(at, Outcome.INVALID, f"new side: samples without {name}, which the old has", judged_by="ab")
-        compared.append(_compare_pairs(metric, pairs, bounds, level, (elsewhere or {}).get(name, NOTHING)))
-    if not compared:
+        seen = (elsewhere or {}).get(name, NOTHING)
+        wanted = stand_in.accept_length
+        if wanted is None or name != "throughput":
+            compared.append(_compare_pairs(metric, pairs, bounds, level, seen))
+            continue
+        both = list(zip(at_accept_length(old, wanted), at_accept_length(new, wanted), strict=True))
+        loose = unexplained(bounds, median([a.output_throughput for a, _ in both]))
+        compared.append(noted(_compare_pairs(metric, both, loose, level, seen), wanted))
+    if not compared or (speculative and "step_time" not in stand_in.metrics):
         return Verdict(at, Outcome.INVALID, "the samples have no step time and speculation is on", judged_by="ab")
     outcome = worst([c.outcome for c in compared])
     launches = len({(a.server_start, b.server_start) for a, b in pairs})
@@ -149,7 +162,6 @@ def _compare_pairs(
         se_between=spread.between * math.sqrt(between_start_weight(starts)),
         se_unseen=bounds.unstated * math.sqrt(2) if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
-        worse_apart=max(d) < 0,
-        better_apart=min(d) > 0,
+        ranks=of_pairs(d, shift, level.alarm),
         level=level,
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from perfgate.baseline.floor import shares
 from perfgate.baseline.model import Bounds, Metric, MetricBaseline
 from perfgate.result import Outcome
 from perfgate.stats import (
@@ -27,17 +28,11 @@ from perfgate.stats import (
     median,
     median_interval,
     moderated_spread,
-    separated,
     two_sample_shift,
 )
 from perfgate.stats.variance import Side
 from perfgate.verdict.levels import Levels
-
-NOISE_WIDTHS = 1.25
-"""The floor lies this many deviations of one sample below the baseline, between the least and relative bound."""
-
-KNOWN_FROM = 5
-"""Baseline samples from which its own spread may draw the floor closer than the relative bound."""
+from perfgate.verdict.ranks import Ranks, of_two
 
 FEW = 3
 ASSUMED_NOISE = 0.05
@@ -71,10 +66,14 @@ class Comparison:
     se: float
     se_between: float
     se_alarm: float
+    df_between: float
     k: float
     df: float
     method: str
     outcome: Outcome
+    ranks: Ranks
+    level: Levels
+    note: str = ""
 
     @property
     def noise(self) -> float:
@@ -82,24 +81,15 @@ class Comparison:
         return self.k * self.se_alarm
 
     @property
-    def unseen(self) -> bool:
-        """Whether a spread between starts that nothing shows was allowed for."""
-        return self.se_alarm > self.se
+    def between_alarm(self) -> float:
+        """The part of ``se_alarm`` that lies between starts."""
+        return math.sqrt(max(0.0, self.se_alarm**2 - self.se**2 + self.se_between**2))
 
-
-def shares(
-    metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int, launches: int
-) -> tuple[float, float]:
-    """Shares of the baseline: the drop that matters (where the floor lies) and the drop that PASS has to exclude.
-
-    ``noise`` is the relative spread of one baseline sample, ``count`` how many samples it rests on, of how many ``launches``
-    of the server: one does not show all of it, and then draws no floor closer unless the recipe states the rest.
-    """
-    absolute = bounds.absolute.get(metric.name, 0.0) / baseline
-    known = count >= KNOWN_FROM and (launches > 1 or not bounds.unstated)
-    close = min(bounds.relative, max(bounds.least, NOISE_WIDTHS * noise)) if known else bounds.relative
-    # Below 1, or a floor of zero or less would pass anything.
-    return min(0.99, max(close, absolute)), min(0.99, max(bounds.relative, absolute))
+    @property
+    def only_order_missing(self) -> bool:
+        """True where all speaks for a regression but the order of the samples: a few of them say otherwise."""
+        under = self.interval.high < self.floor if self.metric.sign > 0 else self.interval.low > self.floor
+        return under and self.drop > max(self.bound, self.noise) and not self.ranks.worse
 
 
 def compare(
@@ -134,8 +124,7 @@ def compare(
         se_between=spread.between * weight,
         se_unseen=bounds.unstated * weight if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
-        worse_apart=separated(x, y),
-        better_apart=separated(y, x),
+        ranks=of_two(x, y, values, base.samples, shift, level.alarm),
         level=level,
     )
 
@@ -163,15 +152,14 @@ def weigh(
     se_between: float,
     se_unseen: float,
     df_between: float,
-    worse_apart: bool,
-    better_apart: bool,
+    ranks: Ranks,
     level: Levels,
 ) -> Comparison:
     """The decision itself, the same for a stored baseline and for A/B pairs.
 
     REGRESSION asks for all of: the interval of the value beyond the floor; a drop larger than the bound and than k
-    standard errors of the difference; the ranks of the samples unlikely at the level (or all of them apart, where
-    there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
+    standard errors of the difference; an order of the samples that is unlikely at the level (``ranks``; or all of them
+    apart, where there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
     interval of the difference excludes a drop of the question's size.
 
     ``se_unseen``: an error between starts that nothing states or shows. A change has to exceed it too; PASS does not allow for
@@ -183,19 +171,17 @@ def weigh(
     between = max(se_between, se_unseen)
     se, se_alarm = math.hypot(shift.se, se_between), math.hypot(shift.se, between)
     df = _welch_df(shift, between, df_between)
-    k = max(STANDARD_ERRORS, _quantile(1 - level.alarm, df))
-    low = shift.estimate - math.hypot(_reach(shift, level.miss), _quantile(1 - level.miss, df_between) * se_between)
-    low95 = shift.estimate - math.hypot(shift.estimate - shift.low, _quantile(0.975, df_between) * se_between)
-    high95 = shift.estimate + math.hypot(shift.high - shift.estimate, _quantile(0.975, df_between) * se_between)
-    ranks_worse = shift.high_at_alpha < 0 if shift.high_at_alpha is not None else worse_apart
-    ranks_better = shift.low_at_alpha > 0 if shift.low_at_alpha is not None else better_apart
+    k = max(STANDARD_ERRORS, quantile(1 - level.alarm, df))
+    low = shift.estimate - math.hypot(_reach(shift, level.miss), quantile(1 - level.miss, df_between) * se_between)
+    low95 = shift.estimate - math.hypot(shift.estimate - shift.low, quantile(0.975, df_between) * se_between)
+    high95 = shift.estimate + math.hypot(shift.high - shift.estimate, quantile(0.975, df_between) * se_between)
     ceiling = baseline * (1 + sign * size)
     under = own.high < floor if sign > 0 else own.low > floor
     over = own.low > ceiling if sign > 0 else own.high < ceiling
     beyond = max(bound, k * se_alarm)
-    if under and ranks_worse and -shift.estimate > beyond:
+    if under and ranks.worse and -shift.estimate > beyond:
         outcome = Outcome.REGRESSION
-    elif over and ranks_better and shift.estimate > beyond:
+    elif over and ranks.better and shift.estimate > beyond:
         outcome = Outcome.IMPROVED
     elif sign * (value - floor) >= 0 and low > -question:
         outcome = Outcome.PASS
@@ -218,10 +204,13 @@ def weigh(
         se=se,
         se_between=se_between,
         se_alarm=se_alarm,
+        df_between=df_between,
         k=k,
         df=df,
         method=shift.method,
         outcome=outcome,
+        ranks=ranks,
+        level=level,
     )
 
 
@@ -230,14 +219,14 @@ def guarded(shift: Shift, n: int, m: int) -> Shift:
     least = ASSUMED_NOISE * math.sqrt(1 / n + 1 / m)
     se = max(least, shift.se) if math.isfinite(shift.se) else least
     df = min(shift.df, ASSUMED_DF) if shift.df >= 1 and shift.se > least else ASSUMED_DF
-    half = _quantile(0.975, df) * se
+    half = quantile(0.975, df) * se
     return Shift(shift.estimate, shift.estimate - half, shift.estimate + half, se, df, "few", None, None)
 
 
 def _own_interval(values: Sequence[float]) -> Interval:
     if len(values) >= FEW:
         return median_interval(values)
-    half = _quantile(0.975, ASSUMED_DF) * ASSUMED_NOISE / math.sqrt(len(values))
+    half = quantile(0.975, ASSUMED_DF) * ASSUMED_NOISE / math.sqrt(len(values))
     middle = median(values)
     return Interval(
         min(*values, middle * math.exp(-half)), max(*values, middle * math.exp(half)), 0.95, "assumed noise"
@@ -249,7 +238,7 @@ def _reach(shift: Shift, tail: float) -> float:
     if shift.exact:
         # Scaling the exact 95 % end keeps one interval a comparison; at the last look (tail 0.025) the factor is 1.
         return (shift.estimate - shift.low) * float(ndtri(1 - tail) / ndtri(0.975))
-    return _quantile(1 - tail, shift.df) * shift.se
+    return quantile(1 - tail, shift.df) * shift.se
 
 
 def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
@@ -261,7 +250,8 @@ def _welch_df(shift: Shift, se_between: float, df_between: float) -> float:
     return math.inf if parts == 0 or not math.isfinite(total) else total / parts
 
 
-def _quantile(p: float, df: float) -> float:
+def quantile(p: float, df: float) -> float:
+    """Student's t, or the normal's where ``df`` is inf."""
     # scipy.special's own quantiles: a tenth of the time of scipy.stats' wrappers around them.
     return float(ndtri(p)) if math.isinf(df) else float(stdtrit(df, p))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 FALSE_ALARMS_A_RUN = 0.004
-"""Chance of a false REGRESSION in a whole run of unchanged code that the levels are set for (promised: 0.005)."""
+"""Chance of a false REGRESSION in a whole run of unchanged code that the levels are set for (promised: 0.005). The rest is
+left to the test of the order that outliers do not blind (``ranks.ROBUST_SHARE``)."""
 
 MISSED = 0.05
 """Chance, in all, that PASS excludes a drop of the recipe's relative bound although it is there."""

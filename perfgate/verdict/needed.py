@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from perfgate.baseline.floor import KNOWN_FROM
 from perfgate.baseline.model import Baseline
 from perfgate.result import Outcome
-from perfgate.stats import samples_needed
-from perfgate.stats.shift import Z95
-from perfgate.verdict.compare import FEW, KNOWN_FROM, Comparison
+from perfgate.stats import fewest
+from perfgate.verdict.compare import FEW, Comparison
+from perfgate.verdict.planning import chance_of_samples, chance_of_starts
 
 MOST = 1000
 """More samples than this at a point are not an answer."""
@@ -19,11 +20,17 @@ MOST_STARTS = 40
 """Nor are more server starts a side than this."""
 
 
+CHANCE = 0.8
+"""With what chance the number that is said settles it. More cannot be promised of a loss at the bound itself: there the
+answer is as likely one as the other, however many samples are taken."""
+
+
 @dataclass(frozen=True)
 class Needed:
     """``samples`` of this run settle it; if None, ``both`` on each side; if None too, ``starts`` launches a side; with none
     of them the noise is too large. ``known`` is False where the samples are too few to show their noise: the number is then
-    of those that show it. ``turns``: the starts are of an A/B that alternates them already.
+    of those that show it. ``turns``: the starts are of an A/B that alternates them already. ``outlying``: some samples say
+    otherwise than the rest, and that is all that keeps the loss from being one.
     """
 
     samples: int | None
@@ -31,6 +38,7 @@ class Needed:
     starts: int | None = None
     known: bool = True
     turns: bool = False
+    outlying: bool = False
 
     @property
     def count(self) -> int | None:
@@ -41,11 +49,11 @@ class Needed:
 def needed(
     compared: Sequence[Comparison], count: int, baseline: Baseline, paired: bool = False, launches: int = 1
 ) -> Needed:
-    """The most that any undecided metric needs, if its change stays where it is now. ``launches``: starts of each side of
+    """The most that any undecided metric needs to be settled with ``CHANCE`` by a fresh run. ``launches``: starts of each side of
     an A/B, of which only more help where there are several."""
     undecided = [c for c in compared if c.outcome is Outcome.INCONCLUSIVE]
     if launches > 1:
-        return max((_more_starts(c, launches) for c in undecided), key=lambda w: w.starts or math.inf)
+        return max((_more_starts(c, launches, count) for c in undecided), key=lambda w: w.starts or math.inf)
     sides = [len(baseline.metrics[c.metric.name].samples) for c in undecided]
     if count < FEW or min(sides) < FEW:
         alone = paired or min(sides) >= FEW
@@ -59,42 +67,59 @@ def needed(
 
 
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
-    within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
-    wanted, factor = _resolution(c)
-    # Only an alarm allows for what starts may differ by unseen.
-    between = c.se_between if c.drop <= c.bound else math.sqrt(max(0.0, c.se_alarm**2 - c.se**2 + c.se_between**2))
+    if c.only_order_missing:
+        return _order(c, n, m, paired)
 
-    def alone(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), between)
+    def alone(count: int) -> bool:
+        return chance_of_samples(c, n, m, count) >= CHANCE
 
-    def together(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(2 / count), between)
+    def together(count: int) -> bool:
+        return chance_of_samples(c, n, m, count, count, paired) >= CHANCE
 
     # Pairs are taken together, so more of them is more on both sides.
-    samples = samples_needed(together if paired else alone, wanted, MOST)
+    samples = _fewest(c, together if paired else alone, n + 1, None if paired else m)
     if samples is not None:
-        return Needed(max(samples, n + 1))
-    both = samples_needed(together, wanted, MOST)
+        return Needed(samples)
+    both = None if paired else _fewest(c, together, max(n, m) + 1, None)
     if both is not None:
-        return Needed(None, max(both, n + 1))
-    if factor * between <= wanted:
+        return Needed(None, both)
+    if chance_of_starts(c, 1, 1, quiet=True) >= CHANCE:
         return Needed(None)
-    return Needed(None, None, max(2, math.ceil((2 * factor * between / wanted) ** 2)))
+    starts = fewest(lambda count: chance_of_starts(c, count, 1, quiet=True) >= CHANCE, 2, MOST)
+    return Needed(None, None, starts)
 
 
-def _resolution(c: Comparison) -> tuple[float, float]:
-    """The difference that has to be told from none, and how many standard errors of it that takes."""
-    # PASS needs the drop plus its reach inside the question, REGRESSION needs it beyond k errors and the floor. With a
-    # change just on an edge no number would do, so a quarter of the question is the finest resolution asked for.
-    pass_room = c.question - c.drop if c.drop <= c.bound else -math.inf
-    fail_room = (c.drop - c.bound) if c.drop > c.bound else -math.inf
-    wanted = max(pass_room, fail_room, c.question / 4)
-    factor = Z95 if pass_room >= fail_room else max(Z95, c.k * max(0.0, wanted) / max(c.drop, 1e-12))
-    return wanted, factor
+def _fewest(c: Comparison, likely: Callable[[int], bool], least: int, others: int | None) -> int | None:
+    """Fewest samples that are ``likely`` to decide and, where a loss waits for it, make the order of all unlikely; against
+    ``others``, or as many."""
+
+    def told_apart(count: int) -> bool:
+        return c.drop <= c.bound or c.ranks.would_tell(count, others or count, c.level.alarm)
+
+    samples = fewest(likely, least, MOST)
+    return samples if samples is None or told_apart(samples) else fewest(told_apart, samples, MOST)
 
 
-def _more_starts(c: Comparison, launches: int) -> Needed:
+def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
+    """How many samples make their order unlikely although as large a share of them as now says otherwise."""
+
+    def alone(count: int) -> bool:
+        return c.ranks.would_tell(count, m, c.level.alarm)
+
+    def together(count: int) -> bool:
+        return c.ranks.would_tell(count, count, c.level.alarm)
+
+    samples = fewest(alone, n + 1, MOST)
+    return Needed(samples, None if samples or paired else fewest(together, n + 1, MOST), outlying=True)
+
+
+def _more_starts(c: Comparison, launches: int, pairs: int) -> Needed:
     """All of the error of pairs of alternating starts falls with the root of their number."""
-    wanted, factor = _resolution(c)
-    starts = max(launches + 1, math.ceil(launches * (factor * c.se / wanted) ** 2))
-    return Needed(None, None, starts if starts <= MOST_STARTS else None, turns=True)
+    each = pairs / launches
+
+    def enough(starts: int) -> bool:
+        return chance_of_starts(c, starts, launches) >= CHANCE and (
+            c.drop <= c.bound or c.ranks.would_tell(int(starts * each), 0, c.level.alarm)
+        )
+
+    return Needed(None, None, fewest(enough, launches + 1, MOST_STARTS), turns=True)

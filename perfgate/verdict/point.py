@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfgate.baseline.differences import differences
+from perfgate.baseline.differences import incomparable
 from perfgate.baseline.model import METRICS, Baseline
-from perfgate.result import MetricResult, Outcome
+from perfgate.result import Outcome
 from perfgate.stats import NOTHING, Observed
 from perfgate.verdict.compare import Comparison, compare
 from perfgate.verdict.levels import COMPARISONS, levels
 from perfgate.verdict.model import Verdict
 from perfgate.verdict.needed import needed
 from perfgate.verdict.refusals import ACCEPT_ADVICE, accept_refusal, unusable
-from perfgate.verdict.rows import compared_row, plain_row, row_at_baseline_accept
+from perfgate.verdict.rows import compared_row, plain_row
+from perfgate.verdict.speculation import at_accept_length, noted, unexplained
 from perfgate.verdict.unrecorded import judge_smoke, uncompared
 from perfgate.verdict.words import advise, summarise
 from perfgate.workload import Sample
@@ -54,8 +55,8 @@ def judge(
     if baseline.is_smoke:
         return judge_smoke(at, samples, baseline, recording, targets)
     apart = list(fingerprint_differences)
-    if fingerprint is not None and baseline.fingerprint:
-        apart += differences(baseline.fingerprint, fingerprint)
+    if fingerprint is not None:
+        apart += incomparable(baseline.fingerprint, fingerprint, baseline.concurrency)
     if apart:
         why = f"comparison with the baseline of {baseline.recorded_at} refused: {'; '.join(apart)}"
         return uncompared(at, samples, recording, why, targets)
@@ -65,35 +66,32 @@ def judge(
         if refusal:
             rows = tuple(plain_row(name, samples, Outcome.INVALID, refusal, targets) for name in METRICS)
             return Verdict(at, Outcome.INVALID, refusal, rows, advice=ACCEPT_ADVICE, recording=recording)
+        if "step_time" not in baseline.metrics:
+            why = "the baseline has no step time, and with speculation nothing else gates: record it anew"
+            return uncompared(at, samples, recording, why, targets)
     level = levels(len(samples), min_samples, max_samples, comparisons)
     compared: list[Comparison] = []
-    rows_: list[MetricResult] = []
     for name, metric in METRICS.items():
         base = baseline.metrics.get(name)
         if base is None:
             continue
-        values = [metric.of(s) for s in samples]
+        alone = baseline.accept_length if speculative and name == "throughput" else None
+        bounds = baseline.bounds if alone is None else unexplained(baseline.bounds, base.median)
+        values = [metric.of(s) for s in (samples if alone is None else at_accept_length(samples, alone))]
         known = [v for v in values if v is not None]
         if len(known) < len(values):
             why = f"{len(values) - len(known)} of {len(values)} samples have no {name}, which the baseline has"
             return Verdict(at, Outcome.INVALID, why, recording=recording)
-        if speculative and name == "throughput":
-            rows_.append(row_at_baseline_accept(samples, baseline, targets))
-            continue
         seen = (elsewhere or {}).get(name, NOTHING)
-        one = compare(metric, known, [s.server_start for s in samples], base, baseline.bounds, level, seen)
-        compared.append(one)
-        rows_.append(compared_row(one, targets))
-    if not compared:
-        why = "the baseline has no step time, and with speculation nothing else gates: record it anew"
-        return uncompared(at, samples, recording, why, targets)
+        one = compare(metric, known, [s.server_start for s in samples], base, bounds, level, seen)
+        compared.append(one if alone is None else noted(one, alone))
     outcome = worst([c.outcome for c in compared])
     want = needed(compared, len(samples), baseline) if outcome is Outcome.INCONCLUSIVE else None
     return Verdict(
         at,
         outcome,
         summarise(outcome, compared, samples, baseline, want),
-        tuple(rows_),
+        tuple(compared_row(c, targets) for c in compared),
         want.count if want else None,
         advise(outcome, baseline, want),
         "recording" if recording else "baseline",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from perfgate.baseline.model import METRICS, Baseline, MetricName
+from perfgate.baseline.model import METRICS, MetricName
 from perfgate.result import MetricResult, Outcome
 from perfgate.stats import median, median_interval
 from perfgate.verdict.compare import Comparison
@@ -54,26 +54,4 @@ def plain_row(
         target=(targets or {}).get(name),
         outcome=outcome,
         why=why,
-    )
-
-
-def row_at_baseline_accept(
-    samples: Sequence[Sample], baseline: Baseline, targets: Mapping[str, float] | None
-) -> MetricResult:
-    base = baseline.metrics["throughput"]
-    wanted = baseline.accept_length or 1.0
-    values = [s.output_throughput * wanted / (s.accept_length or wanted) for s in samples]
-    interval = median_interval(values)
-    return MetricResult(
-        name="throughput",
-        unit="tok/s",
-        higher_is_better=True,
-        value=median(values),
-        low=interval.low,
-        high=interval.high if math.isfinite(interval.high) else None,
-        baseline=base.median,
-        target=(targets or {}).get("throughput"),
-        change=median(values) / base.median - 1,
-        outcome=Outcome.PASS,
-        why=f"shown at the baseline's accept length {wanted:.2f}; with speculation the time per verify step gates",
     )

@@ -57,12 +57,17 @@ def run_verdict(
     return outcome, f"{why}. {pattern}" if pattern else why
 
 
-def _gain(point: Judged) -> float | None:
-    """The point's largest change of speed, positive where faster; None where it was not compared.
+def _gain(point: Judged, blamed: frozenset[str]) -> float | None:
+    """The point's change of speed in the metric that regressed, positive where faster; None where it was not compared.
 
-    A step that takes four times as long is a quarter of the speed, -75 %: no loss is more than all of it.
+    Of a point that kept its floors it is that of the metrics ``blamed`` at others: a metric that improved beside one that
+    regressed explains nothing. A step that takes four times as long is a quarter of the speed, -75 %: no loss is more than
+    all of it.
     """
-    changes = [(m.change, m.higher_is_better) for m in point.metrics if m.change is not None]
+    compared = [m for m in point.metrics if m.change is not None]
+    own = [m for m in compared if m.outcome is Outcome.REGRESSION]
+    chosen = own or [m for m in compared if m.name in blamed] or compared
+    changes = [(m.change or 0.0, m.higher_is_better) for m in chosen]
     gains = [change if more_is_faster else -change / max(1 + change, 1e-9) for change, more_is_faster in changes]
     return max(gains, key=abs) if gains else None
 
@@ -70,13 +75,17 @@ def _gain(point: Judged) -> float | None:
 def _pattern(points: Sequence[Judged], notes: Mapping[str, str], paired: bool) -> str:
     if Outcome.REGRESSION not in [p.outcome for p in points]:
         return ""
-    gains = {p.concurrency: g for p in points if (g := _gain(p)) is not None}
+    blamed = frozenset(m.name for p in points for m in p.metrics if m.outcome is Outcome.REGRESSION)
+    gains = {p.concurrency: g for p in points if (g := _gain(p, blamed)) is not None}
     # One point alone has no pattern, and none has one by smoke floors: there is no baseline to be faster or slower than.
     if len(gains) < 2:
         return ""
     regressed = [p.concurrency for p in points if p.outcome is Outcome.REGRESSION]
     ends = f"{min(gains.values()):+.1%} to {max(gains.values()):+.1%}"
-    if not paired and len(points) >= 3 and len(regressed) == len(points) and _alike(list(gains.values())):
+    # No clock or driver makes one of the two figures worse and the other better.
+    both_ways = any(m.outcome is Outcome.IMPROVED for p in points for m in p.metrics)
+    uniform = len(points) >= 3 and len(regressed) == len(points) and _alike(list(gains.values()))
+    if not paired and uniform and not both_ways:
         seen = "; ".join(f"{k} {v}" for k, v in notes.items())
         return (
             f"All points moved alike ({ends}): environment: check clocks, driver, power cap, libraries and fingerprint "

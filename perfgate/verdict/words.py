@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from perfgate.baseline.against import against
 from perfgate.baseline.model import Baseline, Bounds, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
-from perfgate.verdict.needed import MOST, MOST_STARTS, Needed
+from perfgate.verdict.needed import CHANCE, MOST, MOST_STARTS, Needed
 from perfgate.workload import Sample
 
 SEVERAL = 6
@@ -30,6 +31,10 @@ def loss(metric: Metric, log: float) -> float:
 
 def explain(c: Comparison) -> str:
     """One metric's comparison in one sentence."""
+    return f"{_explain(c)} ({c.note})" if c.note else _explain(c)
+
+
+def _explain(c: Comparison) -> str:
     change, low, high = (percent(share, sign="+") for share in (c.change, c.change_low, c.change_high))
     span = f"{change} against {c.baseline:.4g} {c.metric.unit} (95 % interval {low} to {high})"
     noise = f"{c.k:.1f} standard errors of {percent(math.expm1(min(c.se_alarm, 700.0)), 2)}"
@@ -39,6 +44,8 @@ def explain(c: Comparison) -> str:
         return f"{span}: more than {noise}"
     if c.outcome is Outcome.PASS:
         return f"{span}: a loss of {percent(loss(c.metric, c.question))} is excluded"
+    if c.only_order_missing:
+        return f"{span}: beyond the floor, and more than {noise}, but {_otherwise(c)}"
     if c.drop > c.bound and c.drop <= c.noise:
         reach = f"reaches {percent(loss(c.metric, c.noise))}"
         if c.noise > LOUD:
@@ -48,6 +55,26 @@ def explain(c: Comparison) -> str:
         possible, allowed = (percent(loss(c.metric, log)) for log in (max(c.drop_high, 0.0), c.question))
         return f"{span}: a loss of {possible} is possible, more than the {allowed} that pass"
     return f"{span}: about the floor of {c.floor:.4g} {c.metric.unit}, too close to call"
+
+
+def _otherwise(c: Comparison) -> str:
+    """Which samples keep the order of all of them from being unlikely."""
+    ranks, unit = c.ranks, c.metric.unit
+    parts = []
+    if ranks.paired and ranks.outlying:
+        ratios = [percent(math.expm1(min(c.metric.sign * log, 700.0)), sign="+") for log in ranks.outlying]
+        parts.append(f"{len(ratios)} of the pairs say otherwise ({_some(ratios)})")
+    elif ranks.outlying:
+        values = [f"{value:.4g}" for value in ranks.outlying]
+        parts.append(f"{len(values)} of the baseline's samples ({_some(values)} {unit}) are no better than this run")
+    if ranks.unhurt:
+        values = [f"{value:.4g}" for value in ranks.unhurt]
+        parts.append(f"{len(values)} of this run's ({_some(values)} {unit}) are no worse than the baseline")
+    return f"{' and '.join(parts) or 'they are few'}: such an order of the samples can be chance"
+
+
+def _some(values: Sequence[str], most: int = 5) -> str:
+    return ", ".join(values[:most]) + (f" and {len(values) - most} more" if len(values) > most else "")
 
 
 def summarise(
@@ -88,15 +115,19 @@ def settles(want: Needed, unit: str) -> str:
         few = f"So few {unit}" if want.samples is not None else "So few samples of the baseline"
         where = "" if want.samples is not None else " on each side"
         return f"{few} do not show how large their noise is: {want.count} or more{where} do"
+    often = "" if want.outlying else f" {CHANCE * 10:.0f} times in 10"
     if want.samples is not None:
-        return f"About {want.samples} {unit} would settle it"
+        return f"About {want.samples} {unit} would settle it{often}"
+    if want.outlying:
+        anew = "" if want.both is None else f": about {want.both} samples on each side would"
+        return f"No number of {unit} settles it as long as so many say otherwise{anew}"
     if want.both is not None:
-        return f"About {want.both} samples on each side would settle it: the baseline has too few"
+        return f"About {want.both} samples on each side would settle it{often}: the baseline has too few"
     if want.starts is None:
         count = f"{MOST_STARTS} starts of each side" if want.turns else f"{MOST} {unit}"
         return f"More than {count} would be needed: the noise is too large for this question"
     if want.turns:
-        return f"About {want.starts} starts of each side would settle it"
+        return f"About {want.starts} starts of each side would settle it{often}"
     return (
         f"No number of {unit} settles it: "
         f"the spread between server starts needs about {want.starts} starts on each side"
@@ -106,34 +137,42 @@ def settles(want: Needed, unit: str) -> str:
 def advise(outcome: Outcome, baseline: Baseline, want: Needed | None, paired: bool = False, launches: int = 1) -> str:
     """The next command. ``want`` is given where the outcome is INCONCLUSIVE, and only there. ``paired``: this was an A/B, so
     another is no way out; of ``launches`` starts a side."""
-    against = f"--against-commit {baseline.commit}" if baseline.commit else "--against RECIPE"
+    option, note = against(baseline.commit)
+    said = _advice(outcome, option, want, paired, launches)
+    return f"{said} ({note})" if note and option in said else said
+
+
+def _advice(outcome: Outcome, option: str, want: Needed | None, paired: bool, launches: int) -> str:
     if outcome is Outcome.REGRESSION:
         accepted = "a loss that is accepted is recorded with --record --reason TEXT"
         if paired:  # a profile is of both servers at once, which servers that take turns are not
             return accepted if launches > 1 else f"--profile, to see where the time went; {accepted}"
         return (
-            f"run the old state beside it before blaming the change ({against}, A/B on this machine), "
+            f"run the old state beside it before blaming the change ({option}, A/B on this machine), "
             f"and --profile to see where the time went; {accepted}"
         )
     if want is not None:
-        return _settle(want, against, paired)
+        return _settle(want, option, paired)
     if outcome is Outcome.IMPROVED:
         return "keep the gain: --record --reason TEXT"
     return ""
 
 
-def _settle(want: Needed, against: str, paired: bool) -> str:
+def _settle(want: Needed, option: str, paired: bool) -> str:
+    if want.outlying and not paired:
+        anew = "record the baseline anew, without samples that stand out, or with more"
+        return f"--samples {want.samples}, or {anew}" if want.samples else f"{anew}; until then {option}"
     if want.samples is not None:
-        beside = "" if paired else f", or {against} for an interleaved A/B, which cancels drift"
+        beside = "" if paired else f", or {option} for an interleaved A/B, which cancels drift"
         return f"--samples {want.samples}{beside}"
     if want.both is not None:
-        return f"{against} with --samples {want.both}, or record the baseline anew with that many samples"
+        return f"{option} with --samples {want.both}, or record the baseline anew with that many samples"
     if want.starts is None:
-        beside = "" if paired else f", or {against}, whose pairs cancel drift"
+        beside = "" if paired else f", or {option}, whose pairs cancel drift"
         return f"free the machine of other work and run again{beside}"
     if want.turns:
         return f"--starts {want.starts}"
     # The stated spread may be larger than the real one, which a few starts show.
     count = min(want.starts, SEVERAL)
-    beside = "--starts" if paired else f"{against} --starts"
+    beside = "--starts" if paired else f"{option} --starts"
     return f"{beside} {count}: both sides in turns, as many starts of each, which show their own spread"

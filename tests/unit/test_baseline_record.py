@@ -1,6 +1,7 @@
 """Recording: tightens freely, loosens only with a reason, keeps what it replaces, whole or not at all."""
 
 import errno
+import json
 import os
 
 import pytest
@@ -64,6 +65,38 @@ def test_the_mark_of_a_looser_floor_stands_until_a_better_value_replaces_it(path
 def test_a_slower_step_at_a_higher_throughput_is_looser(path):
     with pytest.raises(BaselineError, match="looser"):
         record_first(path, points={16: samples([1100] * 3, median_tpot_ms=13.0)}, reason="")
+
+
+STEADY = [1000 + e for e in (-1, 0, 1, -0.5, 0.5, 0, 0.2, -0.2, 0.1, -0.1)]
+WIDE = [1001 + e for e in (-30, -20, -15, -10, 0, 0.1, 10, 15, 20, 30)]
+
+
+@pytest.mark.parametrize("looser", [WIDE, [1001] * 3])
+def test_a_better_median_with_a_looser_floor_needs_a_reason_and_is_listed(tmp_path, looser):
+    path = tmp_path / "steady.json"
+    record_first(path, points={16: samples(STEADY)})
+    before = path.read_bytes()
+    with pytest.raises(BaselineError, match=r"looser \(1000 to 1001.* tok/s, .*, floor 997.5 to 98"):
+        record_first(path, points={16: samples(looser)}, reason="")
+    assert path.read_bytes() == before
+    done = record_first(path, points={16: samples(looser)}, reason="a noisier host", recorded_at="2026-12-02")
+    assert (done.loosened, done.tightened) == ((16,), ())
+    told = "looser since 2026-12-02 than its best of 997.5 tok/s, 12.832 ms as floors: a noisier host"
+    assert load(path).loosened() == {16: told}
+    record_first(path, points={16: samples([v + 2 for v in STEADY])}, reason="")
+    assert load(path).loosened() == {}
+
+
+def test_a_mark_from_before_floors_were_kept_stands_until_a_better_value(path):
+    record_first(path, points={16: samples([950] * 3)}, reason="slow driver")
+    content = json.loads(path.read_text())
+    del content["points"]["16"]["loosened"]["floors"]
+    path.write_text(json.dumps(content))
+    assert "best of 1000 tok/s, 12.8 ms: slow driver" in load(path).loosened()[16]
+    record_first(path, points={16: samples([980] * 3)}, reason="")
+    assert "best of 1000 tok/s, 12.8 ms: slow driver" in load(path).loosened()[16]
+    record_first(path, points={16: samples([1001] * 3)}, reason="")
+    assert load(path).loosened() == {}
 
 
 def test_losing_a_metric_is_looser(path):

@@ -1,5 +1,7 @@
 """Histories: change points, drift, what may be recorded, what a new fingerprint orphans."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -86,3 +88,9 @@ def test_a_new_driver_orphans_its_baselines_and_says_how_to_record_them_anew(tmp
     assert found[0].differences == ("driver: '570' -> '580'",)
     assert "--against-commit abc123" in found[0].advice
     assert "--record" in found[0].advice
+    point = file.stored.points["1"]
+    point = point.model_copy(update={"provenance": point.provenance.model_copy(update={"commit": "abc123-dirty"})})
+    other = dataclasses.replace(file, stored=file.stored.model_copy(update={"points": {"1": point}}))
+    (dirty,) = orphans(other, {"driver": "580"})
+    assert "(--against-commit abc123)" in dirty.advice
+    assert dirty.advice.endswith("changes that are in no commit, which that one lacks")

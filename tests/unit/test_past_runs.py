@@ -139,6 +139,15 @@ def test_a_step_below_each_runs_threshold_names_the_commits_around_it():
     assert "-1." in said[0]
 
 
+def test_a_level_that_was_regained_is_no_news_and_one_that_was_regained_in_part_is():
+    for again in (1000, 1050):
+        assert past_runs.findings({16: runs([1000] * 10 + [950] * 6 + [again] * 14)}) == []
+    said = past_runs.findings({16: runs([1000] * 10 + [950] * 8 + [970] * 12)})
+    assert "C=16: throughput has been at a worse level (-3.0%) since between 2026-11-01T09:00Z (c9) and" in said[0]
+    twice = past_runs.findings({16: runs([1000] * 10 + [950] * 8 + [900] * 12)})
+    assert "(-5.3%) since between 2026-11-01T17:00Z (c17)" in twice[0]
+
+
 @pytest.mark.parametrize("levels", [[1000] * 30, [1000] * 12 + [1012] * 12, [1000] * 5])
 def test_a_quiet_a_short_and_a_better_history_say_nothing(levels):
     assert past_runs.findings({16: runs(levels)}) == []

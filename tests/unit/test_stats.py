@@ -1,23 +1,38 @@
 """Intervals and spreads against published tables, closed forms and coverage by simulation."""
 
 import math
+import time
 
 import numpy as np
 import pytest
 from scipy import stats as sp
 
 from perfgate import stats
-from perfgate.stats.shift import _critical_t, _critical_u
+from perfgate.stats.shift import _normal, critical_t, critical_u
 
 
 @pytest.mark.parametrize(("n", "m", "tail", "critical"), [(20, 20, 0.025, 127), (5, 5, 0.025, 2), (7, 7, 0.01, 6)])
 def test_mann_whitney_critical_values_are_those_of_the_tables(n, m, tail, critical):
-    assert _critical_u(n, m, tail) == critical
+    assert critical_u(n, m, tail) == critical
 
 
 @pytest.mark.parametrize(("n", "tail", "critical"), [(10, 0.025, 8), (20, 0.025, 52), (8, 0.01, 1)])
 def test_signed_rank_critical_values_are_those_of_the_tables(n, tail, critical):
-    assert _critical_t(n, tail) == critical
+    assert critical_t(n, tail) == critical
+
+
+def test_many_samples_are_judged_in_a_moment_by_the_normal_distribution_which_asks_for_no_less():
+    began = time.process_time()
+    assert critical_u.__wrapped__(1000, 1000, 1e-5) > 0
+    assert critical_t.__wrapped__(1000, 1e-5) > 0
+    assert time.process_time() - began < 1
+    for n, m in ((100, 100), (1000, 10), (300, 30)):
+        for tail in (0.025, 1e-3, 1e-5):
+            exact = critical_u.__wrapped__(n, m, tail)
+            assert 0 <= exact - _normal(n * m / 2, n * m * (n + m + 1) / 12, tail) <= 0.05 * n * m
+    for tail in (0.025, 1e-3, 1e-5):
+        exact = critical_t.__wrapped__(200, tail)
+        assert 0 <= exact - _normal(200 * 201 / 4, 200 * 201 * 401 / 24, tail) <= 0.05 * 20100
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -105,9 +120,10 @@ def test_between_start_weight_is_one_over_the_number_of_equal_starts():
     assert stats.between_start_weight([0, 1, 2, 3] * 5) == pytest.approx(0.25)
 
 
-def test_samples_needed_is_the_fewest_and_none_beyond_reach():
-    assert stats.samples_needed(lambda n: 10 / math.sqrt(n), 2.0) == 25
-    assert stats.samples_needed(lambda n: 1.0, 0.5) is None
+def test_what_is_enough_is_the_fewest_and_none_beyond_reach():
+    assert stats.fewest(lambda n: 10 / math.sqrt(n) <= 2.0, 1, 10_000) == 25
+    assert stats.fewest(lambda n: 10 / math.sqrt(n) <= 2.0, 30, 10_000) == 30
+    assert stats.fewest(lambda n: False, 1, 10_000) is None
 
 
 def test_effect_size_is_the_share_of_pairs_that_are_larger():

@@ -1,13 +1,19 @@
 """A/B by paired ratios, and sampling until the answer is clear."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from judging import baseline, noise, sample, samples
 
+from perfgate import recipe
 from perfgate.baseline import Bounds
 from perfgate.result import Outcome
 from perfgate.verdict import judge, judge_ab, levels, next_step, rounds_elsewhere
 from perfgate.verdict.levels import FALSE_ALARMS_A_RUN, MISSED
+from perfgate.yardstick import Yardstick
+
+CPU_TINY = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
 
 
 def pairs(count, ratio=1.0, width=0.005, drift=0.26, seed=0, starts=1, start_effect=0.0):
@@ -82,7 +88,7 @@ def test_what_the_runs_other_points_show_of_the_starts_settles_a_loss_sooner():
 
 
 def test_the_verdict_names_the_starts_and_how_many_would_settle_it():
-    verdict = judge_ab(in_turns(3, spread=0.006, seed=3))
+    verdict = judge_ab(in_turns(3, spread=0.004, seed=3))
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert "9 pairs of 3 starts of each side" in verdict.why
     assert "starts of each side would settle it" in verdict.why
@@ -102,6 +108,20 @@ def test_a_bad_sample_on_either_side_never_passes_and_names_the_side(bad):
 def test_different_accept_lengths_refuse_the_ab():
     run = [(sample(accept_length=5.12), sample(accept_length=3.87)) for _ in range(10)]
     assert judge_ab(run).outcome is Outcome.INVALID
+
+
+@pytest.mark.parametrize(("in_flight", "step"), [(1, 6.8), (16, 18.0), (64, 45.0)])
+@pytest.mark.parametrize("slower", [1.1, 1.3])
+def test_what_a_machine_varies_by_from_run_to_run_is_no_bound_for_pairs_that_cancel_it(in_flight, step, slower):
+    rule = Yardstick(CPU_TINY, None, {}, False, 3, 6, 3)
+    rng = np.random.default_rng(in_flight)
+    rows = []
+    for _ in range(12):
+        old, new = step * rng.uniform(0.9, 1.1) * np.exp(rng.normal(0, 0.002, 2)) * (1, slower)
+        rows.append(tuple(sample(0.8 * 1000 * in_flight / v, in_flight, median_tpot_ms=v) for v in (old, new)))
+    verdict = judge_ab(rows, bounds=rule.bounds(in_flight), comparisons=6)
+    assert not verdict.outcome.passes
+    assert all(m.floor / m.baseline == pytest.approx(1, abs=0.0151) for m in verdict.metrics)
 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(3, 20), (5, 6), (1, 2), (5, 5)])

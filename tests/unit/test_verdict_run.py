@@ -1,7 +1,7 @@
 """The run from its points: worst first, and the pattern over the points."""
 
 import pytest
-from judging import baseline, noise, samples
+from judging import baseline, noise, sample, samples
 
 from perfgate.baseline import smoke
 from perfgate.result import Outcome
@@ -51,6 +51,22 @@ def test_all_points_slower_alike_point_at_the_environment_and_still_fail():
     assert "environment: check clocks, driver" in why
     assert "driver 570 -> 580" in why
     assert "SM clock" in why
+
+
+def test_a_metric_that_improved_does_not_explain_the_one_that_regressed():
+    # Throughput 5 % down, the step 10 % shorter, everywhere.
+    both = [
+        judge(
+            [sample(0.95 * v, c, median_tpot_ms=0.9 * 0.8 * 1000 * c / v) for v in noise(20, seed=c + 100)],
+            baseline(noise(20, seed=c), c),
+        )
+        for c in SWEEP
+    ]
+    assert {m.outcome for v in both for m in v.metrics} == {Outcome.REGRESSION, Outcome.IMPROVED}
+    outcome, why = run_verdict(both)
+    assert outcome is Outcome.REGRESSION
+    assert "environment" not in why
+    assert "4 slower, 0 not, speed -5." in why
 
 
 @pytest.mark.field_case("N02")

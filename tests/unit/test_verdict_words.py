@@ -25,7 +25,8 @@ def said(verdict):
 def test_a_loss_of_throughput_is_a_share_of_it_and_never_more_than_all():
     # Bounds as wide as those of a noisy CPU: 85 % of the throughput.
     wide = Bounds(between_start=0.03, absolute={"throughput": 850, "step_time": 3})
-    told = said(judge_ab(pairs(4, 0.23, 0.1, seed=2), bounds=wide))["throughput"]
+    run, known = samples(noise(6, 0.02, level=230, seed=2)), baseline(noise(10, 0.02), bounds=wide)
+    told = said(judge(run, known))["throughput"]
     (excluded,) = re.findall(r"a loss of ([\d.]+)% is excluded", told)
     assert 84 < float(excluded) < 87
     told = said(judge_ab(pairs(12, 1.0, 0.05), bounds=Bounds(between_start=0.03)))
@@ -89,6 +90,17 @@ def test_a_profile_of_both_servers_is_not_asked_of_sides_that_take_turns():
     assert beside.outcome is in_turns.outcome is Outcome.REGRESSION
     assert beside.advice.startswith("--profile, to see where the time went; ")
     assert in_turns.advice == "a loss that is accepted is recorded with --record --reason TEXT"
+
+
+def test_a_baseline_of_a_dirty_tree_is_run_beside_by_its_commit_and_the_advice_says_what_that_lacks():
+    dirty = baseline(noise(10), commit="abc123def456-dirty")
+    for run in (noise(10, level=900), noise(4, 0.05, seed=1)):
+        advice = judge(samples(run), dirty).advice
+        assert "--against-commit abc123def456" in advice
+        assert "-dirty" not in advice
+        assert advice.endswith("(the baseline was recorded with changes that are in no commit, which that one lacks)")
+    assert "no commit" not in judge(samples(noise(10, level=900)), baseline(noise(10))).advice
+    assert judge(samples(noise(10, level=1100)), dirty).advice == "keep the gain: --record --reason TEXT"
 
 
 def test_where_starts_differ_the_advice_is_one_that_can_be_followed():
