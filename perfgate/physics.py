@@ -8,41 +8,59 @@ from typing import Any
 
 from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
-from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit
+from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit_sweep
 
 
-def sweep(points: Sequence[PointResult]) -> list[SweepPoint]:
-    """The points that were measured, each with the standard error of its step time."""
+def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
+    """The points that were measured: means of their samples with standard errors.
+
+    Means and not medians, whose error a few samples do not tell: of five that lie at two levels, a median is one of the two.
+    """
     found = []
     for point in points:
         rows = [s for s in point.samples if s.counted and s.step_ms is not None and s.throughput is not None]
         if not rows or point.outcome in (Outcome.MISSING, Outcome.INVALID):
             continue
-        steps = [s.step_ms for s in rows if s.step_ms is not None]
         rates = [s.throughput for s in rows if s.throughput is not None]
         accepts = [s.accept_length for s in rows if s.accept_length]
-        step = statistics.median(steps)
-        spread = statistics.stdev(steps) / len(steps) ** 0.5 if len(steps) > 1 else 0.0
-        tpot = step / statistics.median(accepts) if accepts else None
+        steps = [(s.server_start, s.step_ms) for s in rows if s.step_ms is not None]
+        step, error, dof = _mean(steps)
+        tpot = statistics.median(v for _, v in steps) / (statistics.median(accepts) if accepts else 1.0)
         # Throughput is bounded by the mean TPOT. The median may lie above it: where a machine sped up within a sample.
         means = [s.mean_tpot_ms for s in rows if s.mean_tpot_ms]
         tpot = statistics.median(means) if len(means) == len(rows) else tpot
-        found.append(SweepPoint(point.concurrency, step, spread, statistics.median(rates), tpot))
+        several = len({s.server_start for s in rows}) > 1
+        between = 0.0 if several else recipe.bounds.between_start_rel_sd
+        rate = statistics.median(rates)
+        found.append(SweepPoint(point.concurrency, step, error, rate, tpot, dof, between))
     return found
+
+
+def _mean(rows: Sequence[tuple[int, float]]) -> tuple[float, float, int]:
+    """Mean of samples (server start, value), its standard error, and the degrees of freedom behind that.
+
+    Samples of one start share its effect, so with several starts each counts as one.
+    """
+    by_start: dict[int, list[float]] = {}
+    for start, value in rows:
+        by_start.setdefault(start, []).append(value)
+    values = [statistics.fmean(v) for v in by_start.values()] if len(by_start) > 1 else [v for _, v in rows]
+    spread = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.fmean(values), spread, len(values) - 1
 
 
 def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | None:
     """The fitted law, or None with fewer than two points. Experts are fitted only where they leave a degree of freedom."""
     experts = recipe.bounds.experts if len(points) > 3 else None
     try:
-        return fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points], experts)
+        return fit_sweep(points, experts)
     except ScalingError:
         return None
 
 
 def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
     """One check a law. A run without a measured point has no physics: that is MISSING, not kept."""
-    measured = sweep(points)
+    measured = sweep(recipe, points)
     if not measured:
         return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
     own = recipe.bounds
@@ -53,7 +71,7 @@ def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
 
 def as_extra(recipe: Recipe, points: Sequence[PointResult]) -> dict[str, Any] | None:
     """The fit as the report draws it, or None where there is none."""
-    measured = sweep(points)
+    measured = sweep(recipe, points)
     fitted = law(recipe, measured)
     if fitted is None:
         return None

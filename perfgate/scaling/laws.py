@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Literal
 
-from perfgate.scaling.law import DOF_TO_TEST, ScalingLaw
+from perfgate.scaling.law import DOF_TO_TEST, ScalingLaw, Term
+from perfgate.scaling.sweep import Noise, SweepPoint, noise, quantile
 
 ABOVE_LITTLE = 0.03
 """Room above C/TPOT: TPOT leaves out the first token of a request, and may be given as a median."""
@@ -16,26 +16,16 @@ ABOVE_LITTLE = 0.03
 STANDSTILL_SHARE = 0.4
 """Least share of C/TPOT that a working server delivers (healthy runs 0.69-0.86, stalled ones 0.02-0.07)."""
 
-FALLING_ERRORS = 3.0
-FALLING_SHARE = 0.02
+FALLING_P = 4e-4
+TOO_LARGE_P = 2e-4
 TOO_SMALL_P = 1e-4
-"""One honest sweep in ten thousand is called too exact: little beside the one run in 200 that may cry wolf."""
+BOUNDS_P = 3e-4
+"""How often noise alone may break each kind of law in an honest run, once over all points or bounds: together at most one
+run in a thousand, little beside the one in 200 that may cry wolf. tests/evaluation measures it."""
 
-TOO_LARGE_P = 0.999
+FALLING_SHARE = 0.02
 MISFIT_SHARE = 0.15
 """A law of two or three terms leaves out the steps of tiles and graph sizes: only a larger misfit is a fault."""
-
-
-@dataclass(frozen=True)
-class SweepPoint:
-    """One concurrency of a sweep. ``step_ms`` is the decode step with its standard deviation ``sd_ms``; ``tpot_ms`` the
-    time per output token where it differs (speculation); ``throughput`` output tokens/s, None where not known."""
-
-    concurrency: int
-    step_ms: float
-    sd_ms: float
-    throughput: float | None = None
-    tpot_ms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -67,7 +57,8 @@ def consistency(
     """Every law over the points of one sweep; a point is at fault where a finding's state is ``broken``."""
     ordered = sorted(points, key=lambda p: p.concurrency)
     found = [f for p in ordered for f in _little(p, standstill_share)]
-    found += [_falling(a, b) for a, b in pairwise(ordered)]
+    seen = noise(ordered)
+    found += [_falling(ordered, i, seen) for i in range(len(ordered) - 1)]
     if law is not None:
         found.append(_residual(law))
         found += _bounds(law, ordered, bounds or ScalingBounds())
@@ -100,23 +91,26 @@ def _little(point: SweepPoint, share: float) -> list[Finding]:
     ]
 
 
-def _falling(one: SweepPoint, more: SweepPoint) -> Finding:
-    fall = one.step_ms - more.step_ms
-    noise = FALLING_ERRORS * math.hypot(one.sd_ms, more.sd_ms)
-    broken = fall > max(noise, FALLING_SHARE * one.step_ms)
+def _falling(points: Sequence[SweepPoint], i: int, seen: Noise | None) -> Finding:
+    one, more = points[i], points[i + 1]
     said = f"step time {one.step_ms:.4g} ms at C={one.concurrency}, {more.step_ms:.4g} ms at C={more.concurrency}"
-    tail = f": it falls by more than noise ({noise:.2g} ms), so more work took less time" if broken else ""
+    if seen is None:
+        return Finding("falling", "not testable", f"{said}: single samples show no noise", more.concurrency)
+    k = quantile(seen.pair_dof(i, i + 1), 1 - FALLING_P / (len(points) - 1))
+    noise_ms = k * math.hypot(seen.most[i], seen.most[i + 1])
+    broken = one.step_ms - more.step_ms > max(noise_ms, FALLING_SHARE * one.step_ms)
+    tail = f": it falls by more than noise ({noise_ms:.2g} ms), so more work took less time" if broken else ""
     return Finding("falling", "broken" if broken else "kept", said + tail, more.concurrency)
 
 
 def _residual(law: ScalingLaw) -> Finding:
-    if law.residual_p is None:
+    if law.residual_p is None or law.excess_p is None:
         why = f"not testable with so few points: degrees of freedom {law.dof}, {DOF_TO_TEST} or more are needed"
         return Finding("residual", "not testable", why)
     said = f"residuals up to {law.misfit:.2%}, left-tail p {law.residual_p:.2g} with {law.dof} degrees of freedom"
     if law.residual_p < TOO_SMALL_P:
         return Finding("residual", "broken", f"{said}: closer to a line than any measurement with this noise comes")
-    if law.residual_p > TOO_LARGE_P and law.misfit > MISFIT_SHARE:
+    if law.excess_p < TOO_LARGE_P and law.misfit > MISFIT_SHARE:
         worst = max(law.points, key=lambda p: abs(p[1] - law.predict(p[0])) / p[1])
         why = f"{said}: {worst[1]:.4g} ms where the law gives {law.predict(worst[0]):.4g} ms"
         return Finding("residual", "broken", why, int(worst[0]))
@@ -125,20 +119,17 @@ def _residual(law: ScalingLaw) -> Finding:
 
 def _bounds(law: ScalingLaw, points: Sequence[SweepPoint], bounds: ScalingBounds) -> list[Finding]:
     found: list[Finding] = []
-    for name, value, ends, most in (
-        ("a", law.a, law.a_interval, bounds.a_max),
-        ("b", law.b, law.b_interval, bounds.b_max),
-        ("e", law.e, law.e_interval, bounds.e_max),
-    ):
-        if most is None:
-            continue
+    wanted: dict[Term, float | None] = {"a": bounds.a_max, "b": bounds.b_max, "e": bounds.e_max}
+    limits = {name: most for name, most in wanted.items() if most is not None}
+    for name, most in limits.items():
+        value = getattr(law, name)
         if value is None:
             found.append(Finding("bound", "not testable", f"{name} is bounded by {most:g} ms, but was not fitted"))
             continue
         # Beyond the bound with the whole interval: a wide interval is a reason to measure more, not to fail.
-        surely = value > most and (ends is None or ends[0] > most)
-        said = f"{name} = {value:.4g} ms, at most {most:g}"
-        found.append(Finding("bound", "broken" if surely else "kept", said))
+        low, high = law.ends(name, 1 - BOUNDS_P / len(limits))
+        said = f"{name} = {value:.4g} ms ({low:.4g} to {high:.4g}), at most {most:g}"
+        found.append(Finding("bound", "broken" if low > most else "kept", said))
     if bounds.speedup_min is not None and len(points) > 1:
         first, last = points[0], points[-1]
         if first.throughput and last.throughput:

@@ -42,3 +42,31 @@ def test_more_tokens_than_the_step_time_allows_are_refused(known: bool) -> None:
 
 def test_a_result_that_was_stored_without_means_is_held_to_the_median() -> None:
     assert little([(0.8 * 64_000 / median, median, None) for _, median, _ in SPED_UP]) is Outcome.PASS
+
+
+def point(concurrency: int, steps: list[tuple[int, float]]) -> PointResult:
+    """A point of samples (server start, step time in ms)."""
+    rows = [
+        SampleRow(index=i, server_start=start, asked=5, throughput=800 * concurrency / v, step_ms=v, counted=True)
+        for i, (start, v) in enumerate(steps)
+    ]
+    return PointResult(concurrency=concurrency, outcome=Outcome.PASS, why="", samples=rows)
+
+
+def test_samples_of_one_start_count_as_one_where_there_are_several_starts() -> None:
+    # Within each start all samples are alike; the starts lie 5 % apart, so that is what a mean is known to.
+    (found,) = physics.sweep(RECIPE, [point(1, [(1, 10.0), (1, 10.01), (2, 10.5), (2, 10.51), (3, 9.5), (3, 9.51)])])
+    assert found.dof == 2
+    assert found.sd_ms == pytest.approx(0.5 / 3**0.5, rel=0.01)
+    assert found.between == 0
+
+
+def test_what_one_start_does_not_show_of_the_starts_is_the_recipes_figure() -> None:
+    (found,) = physics.sweep(RECIPE, [point(1, [(1, 10.0), (1, 10.2)])])
+    assert (found.step_ms, found.dof, found.between) == (pytest.approx(10.1), 1, 0.03)
+
+
+def test_single_samples_break_no_law_since_nothing_tells_their_noise() -> None:
+    checks = physics.check(RECIPE, [point(1, [(1, 10.0)]), point(16, [(1, 7.0)]), point(64, [(1, 9.0)])])
+    assert [c.name for c in checks if not c.outcome.passes] == []
+    assert any("single samples show no noise" in c.why for c in checks)
