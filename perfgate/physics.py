@@ -9,6 +9,7 @@ from typing import Any
 from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
 from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit_sweep
+from perfgate.scaling.few import unamortised
 
 
 def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
@@ -49,13 +50,12 @@ def _mean(rows: Sequence[tuple[int, float]]) -> tuple[float, float, int]:
     return statistics.fmean(values), spread, len(values) - 1
 
 
-def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | None:
-    """The fitted law, or None with fewer than two points. Experts are fitted only where they leave a degree of freedom."""
-    experts = recipe.bounds.experts if len(points) > 3 else None
+def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | str:
+    """The fitted law, or why these points give none: a model with experts has no line through a few of them."""
     try:
-        return fit_sweep(points, experts)
-    except ScalingError:
-        return None
+        return fit_sweep(points, recipe.bounds.experts)
+    except ScalingError as error:
+        return str(error)
 
 
 def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
@@ -70,26 +70,26 @@ def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
 
 
 def as_extra(recipe: Recipe, points: Sequence[PointResult]) -> dict[str, Any] | None:
-    """The fit as the report draws it, or None where there is none."""
+    """The points and the fit as the report draws them, without a fit where there is none; None with fewer than two points."""
     measured = sweep(recipe, points)
-    fitted = law(recipe, measured)
-    if fitted is None:
+    if len(measured) < 2:
         return None
+    drawn: dict[str, Any] = {"points": [{"n": p.concurrency, "step_ms": p.step_ms, "sd_ms": p.sd_ms} for p in measured]}
+    fitted = law(recipe, measured)
+    if isinstance(fitted, str):
+        experts = recipe.bounds.experts
+        all_the_same = unamortised(measured, experts) if experts is not None else None
+        return {**drawn, "laws": [fitted] if all_the_same is None else [all_the_same, fitted]}
     ends = {"a": fitted.a_interval, "b": fitted.b_interval, "e": fitted.e_interval}
-    drawn: dict[str, Any] = {
-        "a": fitted.a,
-        "b": fitted.b,
-        "points": [{"n": p.concurrency, "step_ms": p.step_ms, "sd_ms": p.sd_ms} for p in measured],
-        "intervals": {name: list(end) for name, end in ends.items() if end is not None},
-        "laws": list(fitted.verdicts),
-    }
+    drawn |= {"a": fitted.a, "b": fitted.b, "laws": list(fitted.verdicts)}
     if fitted.e is not None and fitted.experts is not None:
         drawn |= {"e": fitted.e, "experts": list(fitted.experts)}
-    if fitted.b > 0:
+    if fitted.b_interval[0] > 0:  # else what one request costs is not seen, and no batch size bounds the throughput
         drawn["asymptote"] = fitted.asymptote
+        ends["asymptote"] = fitted.asymptote_interval
     if fitted.residual_p is not None:
         drawn["residual_p"] = fitted.residual_p
-    return drawn
+    return {**drawn, "intervals": {name: list(end) for name, end in ends.items() if end is not None}}
 
 
 _NAMES = {

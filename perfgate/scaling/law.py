@@ -20,6 +20,10 @@ from perfgate.scaling.sweep import Noise, SweepPoint, noise, quantile
 DOF_TO_TEST = 2
 """Degrees of freedom from which a residual says anything: four points for the line, five with experts."""
 
+POINTS_TO_FIT = {False: 2, True: 4}
+"""Concurrencies from which the line, and the law with experts, is fitted. Three would fit the latter exactly, and then a
+tile or a graph size that costs more at one of them passes for the cost of an expert."""
+
 UNAMORTISED = 4.0
 """A batch that can never give more than this many times the speed of one request does not amortise its cost."""
 
@@ -112,16 +116,19 @@ class ScalingLaw:
         """What the law says about the server, one sentence each; the first is about the cost per request."""
         said: list[str] = []
         single = self.predict(1)
-        surely = self.b_interval[0] > 0
-        if self.b > 0 and surely and single / self.b < UNAMORTISED:
+        low, high = self.b_interval
+        if low > 0 and single / self.b < UNAMORTISED:
             said.append(
                 f"a cost per request that no batch amortises: {self.b:.3g} ms of each step for every request, so "
                 f"{self.asymptote:.4g} tok/s at most, {single / self.b:.2g} times the speed of one request"
             )
-        elif self.b > 0:
+        elif low > 0:
             said.append(f"{self.b:.3g} ms a request on {self.a:.3g} ms a step: at most {self.asymptote:.4g} tok/s")
         else:
-            said.append(f"no cost per request is seen (b = {self.b:.3g} ms): the sweep ends too early to show a limit")
+            said.append(
+                f"no cost per request is seen (b = {self.b:.3g} ms, 95 % interval {low:.3g} to {high:.3g}): these points do "
+                "not show a limit"
+            )
         if not self.testable:
             said.append(
                 f"not testable with so few points: degrees of freedom {self.dof}, {DOF_TO_TEST} or more are needed"
@@ -144,7 +151,7 @@ def fit(points: Sequence[tuple[int, float, float]], experts: Experts | None = No
     """Fit the law to ``(n, step_ms, sd_ms)``: requests in a step, step time and the known standard error of that figure.
 
     ``experts`` is (total, top-k) of a mixture of experts. Where ``sd_ms`` is 0, LEAST_NOISE stands in. Raises
-    ScalingError with fewer than 2 different n (3 with experts fall back on the line, which ``notes`` say).
+    ScalingError with fewer different n than POINTS_TO_FIT.
     """
     return fit_sweep([SweepPoint(n, step, sd) for n, step, sd in points], experts)
 
@@ -156,26 +163,22 @@ def fit_sweep(points: Sequence[SweepPoint], experts: Experts | None = None) -> S
     for n, step, sd in rows:
         if not (n > 0 and step > 0 and sd >= 0 and math.isfinite(n + step + sd)):
             raise ScalingError(f"a point needs n > 0, step_ms > 0 and sd_ms >= 0, all finite; got {(n, step, sd)}")
-    different = len({n for n, _, _ in rows})
-    if different < 2:
-        raise ScalingError(f"a law needs step times at 2 or more concurrencies, got {different}")
+    different, wanted = len({n for n, _, _ in rows}), POINTS_TO_FIT[experts is not None]
+    if different < wanted:
+        alone = "" if experts is None else " to tell the experts' cost from the cost per request"
+        raise ScalingError(f"a law needs step times at {wanted} or more concurrencies{alone}, got {different}")
     seen = noise(points)
     if seen is None:
         raise ScalingError("a law needs two samples at a point at least, to know their noise")
-    notes: list[str] = []
-    used = experts
-    if experts is not None and different < 3:
-        notes.append("experts are left out: with 2 concurrencies their cost cannot be told from the cost per request")
-        used = None
-    return _fitted(rows, seen, used, notes)
+    return _fitted(rows, seen, experts)
 
 
-def _fitted(rows: list[tuple[float, float, float]], seen: Noise, used: Experts | None, notes: list[str]) -> ScalingLaw:
+def _fitted(rows: list[tuple[float, float, float]], seen: Noise, experts: Experts | None) -> ScalingLaw:
     size = np.array([r[0] for r in rows])
     y = np.array([r[1] for r in rows])
     columns = [np.ones_like(size), size]
-    if used is not None:
-        columns.append(np.array([expert_coverage(v, used) for v in size.tolist()]))
+    if experts is not None:
+        columns.append(np.array([expert_coverage(v, experts) for v in size.tolist()]))
     design = np.column_stack(columns)
     most = np.array(seen.most)
     values, covariance = _solve(design, y, most)
@@ -184,16 +187,17 @@ def _fitted(rows: list[tuple[float, float, float]], seen: Noise, used: Experts |
     squares = float(np.sum((residuals / most) ** 2))
     least_squares = float(np.sum((residuals / np.array(seen.least)) ** 2))
     testable = dof >= DOF_TO_TEST
-    if used is not None and values[2] < 0:
+    notes = []
+    if experts is not None and values[2] < 0:
         notes.append(f"e is negative ({values[2]:.3g} ms an expert): these points do not show the experts' cost")
     return ScalingLaw(
         a=float(values[0]),
         b=float(values[1]),
-        e=float(values[2]) if used is not None else None,
+        e=float(values[2]) if experts is not None else None,
         errors=dict(zip(("a", "b", "e"), np.sqrt(np.diag(covariance)).tolist(), strict=False)),
         noise_dof=seen.dof,
         scale=math.sqrt(squares / dof) if dof > 0 else 1.0,
-        experts=used,
+        experts=experts,
         dof=dof,
         residual_p=float(chi2.cdf(least_squares, dof)) if testable else None,
         excess_p=_excess(squares, dof, seen.dof) if testable else None,

@@ -50,17 +50,20 @@ class Finding:
 
 def consistency(
     points: Sequence[SweepPoint],
-    law: ScalingLaw | None = None,
+    law: ScalingLaw | str | None = None,
     bounds: ScalingBounds | None = None,
     standstill_share: float = STANDSTILL_SHARE,
 ) -> list[Finding]:
-    """Every law over the points of one sweep; a point is at fault where a finding's state is ``broken``."""
+    """Every law over the points of one sweep; a point is at fault where a finding's state is ``broken``.
+
+    ``law`` may be why none could be fitted: what rests on it is then not testable, and none of it kept.
+    """
     ordered = sorted(points, key=lambda p: p.concurrency)
     found = [f for p in ordered for f in _little(p, standstill_share)]
     seen = noise(ordered)
     found += [_falling(ordered, i, seen) for i in range(len(ordered) - 1)]
     if law is not None:
-        found.append(_residual(law))
+        found.append(Finding("residual", "not testable", law) if isinstance(law, str) else _residual(law))
         found += _bounds(law, ordered, bounds or ScalingBounds())
     return found
 
@@ -117,11 +120,14 @@ def _residual(law: ScalingLaw) -> Finding:
     return Finding("residual", "kept", said)
 
 
-def _bounds(law: ScalingLaw, points: Sequence[SweepPoint], bounds: ScalingBounds) -> list[Finding]:
+def _bounds(law: ScalingLaw | str, points: Sequence[SweepPoint], bounds: ScalingBounds) -> list[Finding]:
     found: list[Finding] = []
     wanted: dict[Term, float | None] = {"a": bounds.a_max, "b": bounds.b_max, "e": bounds.e_max}
     limits = {name: most for name, most in wanted.items() if most is not None}
     for name, most in limits.items():
+        if isinstance(law, str):
+            found.append(Finding("bound", "not testable", f"{name} is bounded by {most:g} ms, but {law}"))
+            continue
         value = getattr(law, name)
         if value is None:
             found.append(Finding("bound", "not testable", f"{name} is bounded by {most:g} ms, but was not fitted"))

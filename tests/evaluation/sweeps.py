@@ -11,6 +11,7 @@ import numpy as np
 from perfgate import physics
 from perfgate.recipe import Recipe, load
 from perfgate.result import Outcome, PointResult, SampleRow
+from perfgate.scaling import expert_coverage
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TINY = load(RECIPES / "cpu-tiny.toml")
@@ -20,8 +21,14 @@ SEVEN = (1, 2, 4, 8, 16, 32, 64)
 FLAT = dict.fromkeys(SEVEN, 10.0)
 """Step time in ms by concurrency, the worst case of an honest sweep: any less and it would fall."""
 
+GAPS = load(RECIPES / "v4mini-patched-gaps.toml")
 FLAT_THREE = dict.fromkeys((1, 16, 64), 10.0)
 LINE = {n: 1.65 + 0.03 * n for n in SEVEN}
+
+
+def moe(*concurrencies: int) -> dict[int, float]:
+    """1.53, 3.05 and 5.6 ms at C = 1, 16 and 64, as docs/h200.md has them, and what experts make of the others."""
+    return {n: 1.41 + 0.0191 * expert_coverage(n, (256, 6)) + 0.0057 * n for n in concurrencies}
 
 
 def measured(

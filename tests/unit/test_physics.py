@@ -8,6 +8,7 @@ import pytest
 
 from perfgate import physics, recipe
 from perfgate.result import Outcome, PointResult, SampleRow
+from perfgate.scaling import expert_coverage
 
 RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
 
@@ -70,3 +71,64 @@ def test_single_samples_break_no_law_since_nothing_tells_their_noise() -> None:
     checks = physics.check(RECIPE, [point(1, [(1, 10.0)]), point(16, [(1, 7.0)]), point(64, [(1, 9.0)])])
     assert [c.name for c in checks if not c.outcome.passes] == []
     assert any("single samples show no noise" in c.why for c in checks)
+
+
+MOE = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched-gaps.toml")
+H200 = {1: 1.53, 16: 3.05, 64: 5.6}
+"""Step times of six layers (docs/h200.md): through them a line has b = 0.064, and the law with experts 0.0057."""
+
+
+def measured(steps: dict[int, float]) -> list[PointResult]:
+    return [point(c, [(1, v * w) for w in (0.998, 0.999, 1.0, 1.001, 1.002)]) for c, v in steps.items()]
+
+
+def bounded(**bounds: float) -> recipe.Recipe:
+    return MOE.model_copy(update={"bounds": MOE.bounds.model_copy(update=bounds)})
+
+
+@pytest.mark.parametrize("points", [(1, 16), (1, 16, 64)])
+def test_too_few_points_of_a_mixture_of_experts_break_no_bound_and_show_no_limit(points: tuple[int, ...]) -> None:
+    tight = bounded(max_a_ms=1.45, max_b_ms=0.02, max_e_ms=0.03)
+    steps = {c: H200[c] for c in points}
+    checks = [c for c in physics.check(tight, measured(steps)) if c.name in ("law: bound", "law: residual")]
+    assert [c.outcome for c in checks] == [Outcome.PASS] * 4
+    assert all("4 or more concurrencies" in c.why for c in checks)
+    drawn = physics.as_extra(tight, measured(steps))
+    assert drawn is not None
+    assert not {"a", "b", "asymptote", "residual_p"} & {*drawn}
+    assert [p["n"] for p in drawn["points"]] == [*points]
+    assert "4 or more concurrencies" in drawn["laws"][0]
+
+
+def test_the_law_of_a_mixture_of_experts_is_fitted_with_its_experts() -> None:
+    off = dict(zip((1, 2, 4, 8, 16, 32, 64), (1.001, 0.999, 1.0005, 0.9995, 1.001, 1.0, 0.9995), strict=True))
+    steps = {n: (1.41 + 0.0191 * expert_coverage(n, (256, 6)) + 0.02 * n) * by for n, by in off.items()}
+    drawn = physics.as_extra(MOE, measured(steps))
+    assert drawn is not None
+    assert drawn["experts"] == [256, 6]
+    assert drawn["b"] == pytest.approx(0.02, rel=0.1)
+    low, high = drawn["intervals"]["asymptote"]
+    assert low < 50_000 < high
+    assert any(c.outcome is Outcome.REGRESSION for c in physics.check(bounded(max_b_ms=0.01), measured(steps)))
+    assert all(c.outcome is Outcome.PASS for c in physics.check(bounded(max_b_ms=0.03), measured(steps)))
+
+
+@pytest.mark.parametrize(
+    ("steps", "least"), [({1: 71.0, 16: 536.0, 64: 2024.0}, 28.6), ({1: 9.958, 16: 57.543, 64: 220.363}, 3.2)]
+)
+def test_a_cost_that_no_batch_amortises_is_told_where_experts_cannot_explain_it(
+    steps: dict[int, float], least: float
+) -> None:
+    # The campaign's 40 + 31*N, and the torch indexer's on an H200, each from three points.
+    drawn = physics.as_extra(MOE, measured(steps))
+    assert drawn is not None
+    assert drawn["laws"][0].startswith("a cost per request that no batch amortises")
+    assert float(drawn["laws"][0].split()[8]) == pytest.approx(least, rel=0.05)
+    assert "asymptote" not in drawn
+
+
+def test_step_times_that_grow_as_the_experts_do_are_no_cost_per_request() -> None:
+    for steps in (H200, {n: 0.2 * expert_coverage(n, (256, 6)) for n in (1, 16, 64)}):
+        drawn = physics.as_extra(MOE, measured(steps))
+        assert drawn is not None
+        assert not any("amortises" in law for law in drawn["laws"])

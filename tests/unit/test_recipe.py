@@ -49,6 +49,8 @@ def test_malformed_toml_names_the_file_and_the_line(tmp_path: Path) -> None:
         ("enable_metrics = true", '"bad flag" = 1', "'bad flag' is not a server flag"),
         ('generator = "tiny-llama"', 'generator = "tiny-llama"\npath = "x"', "exactly one of"),
         ("schema = 1", "schema = 2", "key 'schema'"),
+        ("[bounds]", "[bounds]\nmax_b_ms = 1\nexperts = [256, 6]", "bounds.max_b_ms can be tested from 4 points on"),
+        ("[bounds]", "[bounds]\nmax_e_ms = 1", "bounds.max_e_ms needs bounds.experts"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:

@@ -98,3 +98,11 @@ def test_a_bound_on_experts_that_were_not_fitted_is_not_called_kept():
     law = fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points])
     found = [f for f in consistency(points, law, ScalingBounds(e_max=1)) if f.law == "bound"]
     assert [f.state for f in found] == ["not testable"]
+
+
+def test_without_a_law_its_bounds_are_not_testable_and_say_why():
+    points = sweep_of(lambda n: 1 + n)
+    found = consistency(points, "too few points", ScalingBounds(a_max=1, b_max=0.1, e_max=1))
+    rests_on_it = [f for f in found if f.law in ("residual", "bound")]
+    assert [f.state for f in rests_on_it] == ["not testable"] * 4
+    assert all("too few points" in f.why for f in rests_on_it)
