@@ -22,7 +22,7 @@ def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
         rows = [s for s in point.samples if s.counted and s.step_ms is not None and s.throughput is not None]
         if not rows or point.outcome in (Outcome.MISSING, Outcome.INVALID):
             continue
-        rates = [s.throughput for s in rows if s.throughput is not None]
+        rates = [(s.server_start, s.throughput) for s in rows if s.throughput is not None]
         accepts = [s.accept_length for s in rows if s.accept_length]
         steps = [(s.server_start, s.step_ms) for s in rows if s.step_ms is not None]
         step, error, dof = _mean(steps)
@@ -32,8 +32,8 @@ def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
         tpot = statistics.median(means) if len(means) == len(rows) else tpot
         several = len({s.server_start for s in rows}) > 1
         between = 0.0 if several else recipe.bounds.between_start_rel_sd
-        rate = statistics.median(rates)
-        found.append(SweepPoint(point.concurrency, step, error, rate, tpot, dof, between))
+        rate, rate_error = statistics.median(v for _, v in rates), _mean(rates)[1]
+        found.append(SweepPoint(point.concurrency, step, error, rate, tpot, rate_error, dof, between))
     return found
 
 
@@ -64,7 +64,7 @@ def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
     if not measured:
         return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
     own = recipe.bounds
-    bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup)
+    bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup, max(recipe.concurrencies))
     found = consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
     return [_as_check(finding) for finding in found]
 

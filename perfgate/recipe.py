@@ -242,6 +242,8 @@ class Recipe(_Table):
     @model_validator(mode="after")
     def _bounds_that_can_be_tested(self) -> Recipe:
         own = self.bounds
+        if own.min_speedup is not None and (1 not in self.concurrencies or len(self.points) < 2):
+            raise ValueError("bounds.min_speedup is from C=1 to the largest C: give both points")
         limits = {"max_a_ms": own.max_a_ms, "max_b_ms": own.max_b_ms, "max_e_ms": own.max_e_ms}
         given = [name for name, most in limits.items() if most is not None]
         if not given:

@@ -30,12 +30,18 @@ MISFIT_SHARE = 0.15
 
 @dataclass(frozen=True)
 class ScalingBounds:
-    """What a recipe asks of the law: most a, b and e in ms, least speed-up from one request to the largest C."""
+    """What a recipe asks of the law: most a, b and e in ms, least speed-up from one request to ``largest`` at once."""
 
     a_max: float | None = None
     b_max: float | None = None
     e_max: float | None = None
     speedup_min: float | None = None
+    largest: int | None = None
+
+    @property
+    def count(self) -> int:
+        """Bounds that are asked for."""
+        return sum(bound is not None for bound in (self.a_max, self.b_max, self.e_max, self.speedup_min))
 
 
 @dataclass(frozen=True)
@@ -133,16 +139,31 @@ def _bounds(law: ScalingLaw | str, points: Sequence[SweepPoint], bounds: Scaling
             found.append(Finding("bound", "not testable", f"{name} is bounded by {most:g} ms, but was not fitted"))
             continue
         # Beyond the bound with the whole interval: a wide interval is a reason to measure more, not to fail.
-        low, high = law.ends(name, 1 - BOUNDS_P / len(limits))
+        low, high = law.ends(name, 1 - BOUNDS_P / bounds.count)
         said = f"{name} = {value:.4g} ms ({low:.4g} to {high:.4g}), at most {most:g}"
         found.append(Finding("bound", "broken" if low > most else "kept", said))
-    if bounds.speedup_min is not None and len(points) > 1:
-        first, last = points[0], points[-1]
-        if first.throughput and last.throughput:
-            gain = last.throughput / first.throughput
-        else:
-            gain = last.concurrency / first.concurrency * first.step_ms / last.step_ms
-        span = f"from C={first.concurrency} to C={last.concurrency}"
-        said = f"speed-up {gain:.3g} {span}, at least {bounds.speedup_min:g}"
-        found.append(Finding("bound", "broken" if gain < bounds.speedup_min else "kept", said, last.concurrency))
+    if bounds.speedup_min is not None:
+        found.append(_speedup(points, bounds, bounds.speedup_min))
     return found
+
+
+def _speedup(points: Sequence[SweepPoint], bounds: ScalingBounds, least: float) -> Finding:
+    """Held to the two ends that the bound is about: a part of the sweep has less to gain."""
+    first, last = points[0], points[-1]
+    largest = bounds.largest or last.concurrency
+    seen = noise(points)
+    if (first.concurrency, last.concurrency) != (1, largest) or largest == 1 or seen is None:
+        ran = ", ".join(f"C={p.concurrency}" for p in points)
+        why = f"a speed-up of {least:g} is asked from C=1 to C={largest}, and there is {ran}"
+        return Finding("bound", "not testable", why if seen is not None else f"{why}, with single samples")
+    if first.throughput and last.throughput and first.throughput_sd is not None and last.throughput_sd is not None:
+        gain = last.throughput / first.throughput
+        error = math.hypot(first.throughput_sd / first.throughput, last.throughput_sd / last.throughput)
+    else:
+        gain = last.concurrency / first.concurrency * first.step_ms / last.step_ms
+        error = math.hypot(seen.most[0] / first.step_ms, seen.most[-1] / last.step_ms)
+    error = math.hypot(error, first.between, last.between)
+    half = quantile(seen.pair_dof(0, -1), 1 - BOUNDS_P / bounds.count) * error
+    low, high = gain * math.exp(-half), gain * math.exp(min(half, 700.0))
+    said = f"speed-up {gain:.3g} ({low:.3g} to {high:.3g}) from C=1 to C={largest}, at least {least:g}"
+    return Finding("bound", "broken" if high < least else "kept", said)

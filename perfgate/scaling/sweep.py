@@ -15,7 +15,8 @@ LEAST_NOISE = 0.0005
 @dataclass(frozen=True)
 class SweepPoint:
     """One concurrency of a sweep. ``step_ms`` is the decode step with its standard error ``sd_ms``; ``tpot_ms`` the
-    time per output token where it differs (speculation); ``throughput`` output tokens/s, None where not known.
+    time per output token where it differs (speculation); ``throughput`` output tokens/s with its standard error
+    ``throughput_sd``, None where not known.
 
     ``dof``: degrees of freedom behind the standard errors, samples (or server starts) less one; None where they are known.
     ``between``: stated relative spread between server starts, which the samples of one start do not show.
@@ -26,6 +27,7 @@ class SweepPoint:
     sd_ms: float
     throughput: float | None = None
     tpot_ms: float | None = None
+    throughput_sd: float | None = None
     dof: int | None = None
     between: float = 0.0
 

@@ -132,3 +132,12 @@ def test_step_times_that_grow_as_the_experts_do_are_no_cost_per_request() -> Non
         drawn = physics.as_extra(MOE, measured(steps))
         assert drawn is not None
         assert not any("amortises" in law for law in drawn["laws"])
+
+
+def test_a_part_of_the_sweep_is_not_held_to_the_speed_up_of_all_of_it() -> None:
+    steps = {1: 2.0, 16: 2.1}
+    (check,) = (c for c in physics.check(bounded(min_speedup=20.0), measured(steps)) if c.name == "law: bound")
+    assert check.outcome is Outcome.PASS
+    assert "from C=1 to C=64, and there is C=1, C=16" in check.why
+    slow = measured({1: 2.0, 16: 8.0, 17: 8.2, 33: 12.0, 64: 22.0})
+    assert any("speed-up" in c.why for c in physics.check(bounded(min_speedup=20.0), slow) if not c.outcome.passes)
