@@ -60,13 +60,48 @@ def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | str:
 
 def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
     """One check a law. A run without a measured point has no physics: that is MISSING, not kept."""
+    found = findings(recipe, points)
+    if not found:
+        return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
+    return [_as_check(finding) for finding in found]
+
+
+def findings(recipe: Recipe, points: Sequence[PointResult]) -> list[Finding]:
+    """Every law over the points that were measured; none where none was."""
     measured = sweep(recipe, points)
     if not measured:
-        return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
+        return []
     own = recipe.bounds
     bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup, max(recipe.concurrencies))
-    found = consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
-    return [_as_check(finding) for finding in found]
+    return consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
+
+
+def spoilt(recipe: Recipe, points: Sequence[PointResult], recording: bool = False) -> list[PointResult]:
+    """The points with those INVALID whose figures a broken law speaks against: they pass nothing and are not recorded.
+
+    A REGRESSION stays one, with the law's words, since a server may really do that; but not where the figures contradict
+    each other (Little's law), nor where they would be recorded.
+    """
+    against: dict[int, list[Finding]] = {}
+    for finding in findings(recipe, points):
+        if finding.state == "broken":
+            for concurrency in finding.points:
+                against.setdefault(concurrency, []).append(finding)
+    return [_spoilt(p, against[p.concurrency], recording) if p.concurrency in against else p for p in points]
+
+
+def _spoilt(point: PointResult, broken: Sequence[Finding], recording: bool) -> PointResult:
+    contradicted = recording or any(f.law == "little" for f in broken)
+    stays = point.outcome is Outcome.REGRESSION and not contradicted
+    said = "; ".join(f"law of the decode step ({_NAMES[f.law]}): {f.why}" for f in broken)
+    change = {"outcome": Outcome.REGRESSION if stays else Outcome.INVALID, "why": f"{said}. {point.why}"}
+    return point.model_copy(update={**change, "advice": point.advice if stays else ADVICE})
+
+
+ADVICE = (
+    "measure these points again; a law that breaks again is the server's: look at its batch lines and graph sizes at these "
+    "concurrencies"
+)
 
 
 def as_extra(recipe: Recipe, points: Sequence[PointResult]) -> dict[str, Any] | None:

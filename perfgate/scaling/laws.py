@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from perfgate.scaling.law import DOF_TO_TEST, ScalingLaw, Term
+from perfgate.scaling.law import DOF_TO_TEST, ScalingError, ScalingLaw, Term, fit_sweep
 from perfgate.scaling.sweep import Noise, SweepPoint, noise, quantile
 
 ABOVE_LITTLE = 0.03
@@ -46,12 +46,14 @@ class ScalingBounds:
 
 @dataclass(frozen=True)
 class Finding:
-    """One law. ``concurrency`` is None where the whole sweep is meant."""
+    """One law. ``concurrency`` is None where the whole sweep is meant; ``points`` are those whose figures a broken law
+    speaks against, none where it is only a recipe's bound."""
 
     law: Literal["little", "standstill", "falling", "residual", "bound"]
     state: Literal["kept", "broken", "not testable"]
     why: str
     concurrency: int | None = None
+    points: tuple[int, ...] = ()
 
 
 def consistency(
@@ -69,7 +71,7 @@ def consistency(
     seen = noise(ordered)
     found += [_falling(ordered, i, seen) for i in range(len(ordered) - 1)]
     if law is not None:
-        found.append(Finding("residual", "not testable", law) if isinstance(law, str) else _residual(law))
+        found.append(Finding("residual", "not testable", law) if isinstance(law, str) else _residual(law, ordered))
         found += _bounds(law, ordered, bounds or ScalingBounds())
     return found
 
@@ -90,12 +92,14 @@ def _little(point: SweepPoint, share: float) -> list[Finding]:
             if above
             else said,
             point.concurrency,
+            (point.concurrency,),
         ),
         Finding(
             "standstill",
             "broken" if below else "kept",
             f"{said}: below {share:g}, so the server stood still for most of the time" if below else said,
             point.concurrency,
+            (point.concurrency,),
         ),
     ]
 
@@ -109,21 +113,37 @@ def _falling(points: Sequence[SweepPoint], i: int, seen: Noise | None) -> Findin
     noise_ms = k * math.hypot(seen.most[i], seen.most[i + 1])
     broken = one.step_ms - more.step_ms > max(noise_ms, FALLING_SHARE * one.step_ms)
     tail = f": it falls by more than noise ({noise_ms:.2g} ms), so more work took less time" if broken else ""
-    return Finding("falling", "broken" if broken else "kept", said + tail, more.concurrency)
+    both = (one.concurrency, more.concurrency)
+    return Finding("falling", "broken" if broken else "kept", said + tail, more.concurrency, both)
 
 
-def _residual(law: ScalingLaw) -> Finding:
+def _residual(law: ScalingLaw, points: Sequence[SweepPoint]) -> Finding:
     if law.residual_p is None or law.excess_p is None:
         why = f"not testable with so few points: degrees of freedom {law.dof}, {DOF_TO_TEST} or more are needed"
         return Finding("residual", "not testable", why)
     said = f"residuals up to {law.misfit:.2%}, left-tail p {law.residual_p:.2g} with {law.dof} degrees of freedom"
     if law.residual_p < TOO_SMALL_P:
-        return Finding("residual", "broken", f"{said}: closer to a line than any measurement with this noise comes")
+        why = f"{said}: closer to a line than any measurement with this noise comes"
+        return Finding("residual", "broken", why, points=tuple(p.concurrency for p in points))
     if law.excess_p < TOO_LARGE_P and law.misfit > MISFIT_SHARE:
         worst = max(law.points, key=lambda p: abs(p[1] - law.predict(p[0])) / p[1])
         why = f"{said}: {worst[1]:.4g} ms where the law gives {law.predict(worst[0]):.4g} ms"
-        return Finding("residual", "broken", why, int(worst[0]))
+        return Finding("residual", "broken", why, int(worst[0]), _odd_ones(law, points))
     return Finding("residual", "kept", said)
+
+
+def _odd_ones(law: ScalingLaw, points: Sequence[SweepPoint]) -> tuple[int, ...]:
+    """The points without any one of which the others obey the law; all where there is none. A point at the end of the sweep
+    bends the law towards itself, so the largest residual is not always the odd one's."""
+    found = []
+    for p in points:
+        try:
+            others = fit_sweep([q for q in points if q is not p], law.experts)
+        except ScalingError:
+            continue
+        if others.misfit <= MISFIT_SHARE:
+            found.append(p.concurrency)
+    return tuple(found or [p.concurrency for p in points])
 
 
 def _bounds(law: ScalingLaw | str, points: Sequence[SweepPoint], bounds: ScalingBounds) -> list[Finding]:

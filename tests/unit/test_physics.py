@@ -11,6 +11,7 @@ from perfgate.result import Outcome, PointResult, SampleRow
 from perfgate.scaling import expert_coverage
 
 RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
+RECIPE_QUIET = RECIPE.model_copy(update={"bounds": RECIPE.bounds.model_copy(update={"between_start_rel_sd": 0.001})})
 
 # Measured on 2026-11-30 at C=64, on a machine whose other load ended in the middle of the second sample: tokens/s, median
 # TPOT and mean TPOT in ms. C/median is 1,273 tokens/s there, less than what was delivered; C/mean is 1,528.
@@ -82,6 +83,19 @@ def measured(steps: dict[int, float]) -> list[PointResult]:
     return [point(c, [(1, v * w) for w in (0.998, 0.999, 1.0, 1.001, 1.002)]) for c, v in steps.items()]
 
 
+def judged(steps: dict[int, float], outcome: Outcome = Outcome.PASS, rate: float = 0.8) -> list[PointResult]:
+    """Points that came to ``outcome``, at ``rate`` of the throughput that their step times allow."""
+    found = []
+    for one in measured(steps):
+        rows = [r.model_copy(update={"throughput": (r.throughput or 0) * rate / 0.8}) for r in one.samples]
+        found.append(one.model_copy(update={"outcome": outcome, "why": "judged", "samples": rows}))
+    return found
+
+
+def invalid(points: list[PointResult]) -> set[int]:
+    return {p.concurrency for p in points if p.outcome is Outcome.INVALID}
+
+
 def bounded(**bounds: float) -> recipe.Recipe:
     return MOE.model_copy(update={"bounds": MOE.bounds.model_copy(update=bounds)})
 
@@ -141,3 +155,46 @@ def test_a_part_of_the_sweep_is_not_held_to_the_speed_up_of_all_of_it() -> None:
     assert "from C=1 to C=64, and there is C=1, C=16" in check.why
     slow = measured({1: 2.0, 16: 8.0, 17: 8.2, 33: 12.0, 64: 22.0})
     assert any("speed-up" in c.why for c in physics.check(bounded(min_speedup=20.0), slow) if not c.outcome.passes)
+
+
+SWEEP = {1: 2.0, 2: 2.03, 4: 2.11, 8: 2.23, 16: 2.49, 32: 2.96, 64: 3.93}
+"""1.97 + 0.03*N within half a percent."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "rate", "faulty"),
+    [
+        (SWEEP, 0.8, set()),
+        (SWEEP, 1.6, {*SWEEP}),
+        (SWEEP, 0.05, {*SWEEP}),
+        ({**SWEEP, 16: 1.5}, 0.8, {8, 16}),
+        ({**SWEEP, 64: 9.0}, 0.8, {64}),
+        ({n: 1.97 + 0.03 * n for n in SWEEP}, 0.8, {*SWEEP}),
+    ],
+)
+def test_a_broken_law_makes_the_points_invalid_that_it_speaks_against(
+    steps: dict[int, float], rate: float, faulty: set[int]
+) -> None:
+    found = physics.spoilt(RECIPE_QUIET, judged(steps, rate=rate))
+    assert invalid(found) == faulty
+    assert all(
+        "law of the decode step (" in p.why and p.why.endswith("judged") for p in found if p.concurrency in faulty
+    )
+    assert all(p.advice for p in found if p.concurrency in faulty)
+    assert all(p.why == "judged" for p in found if p.concurrency not in faulty)
+
+
+def test_a_bound_of_the_recipe_speaks_against_no_points_figures() -> None:
+    limited = RECIPE_QUIET.model_copy(update={"bounds": RECIPE_QUIET.bounds.model_copy(update={"max_b_ms": 0.01})})
+    assert any(c.outcome is Outcome.REGRESSION for c in physics.check(limited, judged(SWEEP)))
+    assert invalid(physics.spoilt(limited, judged(SWEEP))) == set()
+
+
+def test_a_regression_stays_one_where_a_server_may_do_that_and_nothing_is_recorded() -> None:
+    slow = judged({**SWEEP, 16: 1.5}, Outcome.REGRESSION)
+    kept = physics.spoilt(RECIPE_QUIET, slow)
+    assert invalid(kept) == set()
+    assert {p.concurrency for p in kept if "falls by more than noise" in p.why} == {8, 16}
+    assert invalid(physics.spoilt(RECIPE_QUIET, slow, recording=True)) == {8, 16}
+    contradicted = judged(SWEEP, Outcome.REGRESSION, rate=1.6)
+    assert invalid(physics.spoilt(RECIPE_QUIET, contradicted)) == {*SWEEP}
