@@ -11,7 +11,7 @@ import pytest
 from judging import noise, samples
 from perf import test_gate
 
-from perfgate import baseline, campaign, checks, gate, profiles, recipe, report, session
+from perfgate import baseline, campaign, checks, gate, preflight, profiles, recipe, report, session
 from perfgate.result import CheckResult, Outcome, PointResult, RunResult
 from perfgate.sampler import Taken
 from perfgate.server import ServerError
@@ -68,8 +68,11 @@ def test_a_baseline_that_cannot_be_written_is_told_after_the_results_are_saved(
         assert "nothing was recorded" in (tmp_path / "result.json").read_text()
 
 
+ATTACHED = checks.ServerFacts(owned=False)
+
+
 def recorded(
-    folder: Path, taken: dict[int, list[Sample]], **bounds: float
+    folder: Path, taken: dict[int, list[Sample]], facts: checks.ServerFacts = ATTACHED, **bounds: float
 ) -> tuple[RunResult, baseline.BaselineFile | None]:
     """A first recording of cpu-tiny's points, and the file that it left."""
     tiny = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
@@ -80,7 +83,7 @@ def recorded(
     data = campaign.new(tiny, campaign.Order((1, 16, 64), 3, 3, 0))
     for concurrency, point in data.points.items():
         point.attempts = [Taken(point.plan, one) for one in taken[concurrency]]
-    measured = gate.result(data, rule, checks.ServerFacts(owned=False), started_at=0.0, seconds=1.0)
+    measured = gate.result(data, rule, facts, started_at=0.0, seconds=1.0)
     options = type("O", (), {"baselines": folder, "recipe": tiny, "reason": "first"})()
     made = session._record(measured, data, rule, options, profiles.Profiles())
     files = list((folder / "cpu-tiny").glob("*.json"))
@@ -125,6 +128,22 @@ def test_the_points_that_obey_the_laws_are_recorded_beside_those_that_do_not(tmp
     assert made.outcome is Outcome.INVALID
     assert {*made.extra["history"]} == {"1"}
     assert len(made.extra["scaling"]["points"]) == 3
+
+
+def test_a_server_that_was_not_started_as_the_recipe_says_is_not_recorded(tmp_path: Path) -> None:
+    spoilt = dataclasses.replace(ATTACHED, environ={"CUDA_LAUNCH_BLOCKING": "1"})
+    made, file = recorded(tmp_path, three(), spoilt)
+    assert file is None
+    assert made.outcome is Outcome.INVALID
+    assert made.notes[-1].startswith("nothing was recorded: check environment: ")
+
+
+def test_a_point_without_a_captured_graph_is_not_recorded(tmp_path: Path) -> None:
+    few = dataclasses.replace(ATTACHED, capacity=preflight.ServerFacts(graph_batch_sizes=(1, 2, 4, 8, 16, 32)))
+    made, file = recorded(tmp_path, three(), few)
+    assert file is not None
+    assert list(file.concurrencies) == [1, 16]
+    assert made.outcome is Outcome.INVALID
 
 
 def test_a_recording_that_breaks_a_bound_says_so_in_its_first_line(tmp_path: Path) -> None:
