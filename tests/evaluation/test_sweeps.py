@@ -67,7 +67,7 @@ def test_full_evaluation_of_the_laws_holds_its_promise_and_writes_its_part():
         for (name, cell), seed in zip(CELLS.items(), seeds.spawn(len(CELLS)), strict=True)
     }
     rows = [
-        f"| {name} | {CELLS[name][2]:.0%} | {runs} | {n['any']} | {most(n['any'], runs):.2%} | {said(n)} |"
+        f"| {name} | {CELLS[name][2]:.1%} | {runs} | {n['any']} | {most(n['any'], runs):.2%} | {said(n)} |"
         for name, n in found.items()
     ]
     made = PART.format(
@@ -95,7 +95,8 @@ PART = """
 Honest sweeps in which noise alone breaks a law. Promised: at most 1 in 1,000, all laws together. Step times that are the
 same at every C are the worst case, since any less would fall. Measured on {date} by
 `pytest tests/evaluation -m evaluation -k laws`; {minutes:.1f} minutes at {scale:g} of the full number of runs,
-`EVALUATION_SEED={seed}`.
+`EVALUATION_SEED={seed}`. Not covered: samples at two levels, of which a point may show one alone
+(five samples do so one time in 16) and then look quiet.
 
 | step times | noise | sweeps | a law broken | at most (95 %) | which |
 |---|--:|--:|--:|--:|---|
