@@ -35,17 +35,21 @@ class BusyStep:
         )
 
 
-def of(trace: Mapping[str, Any] | None) -> BusyStep | None:
-    """The replayed steps of a trace, or None where it shows none."""
-    groups: dict[Any, list[tuple[float, float]]] = defaultdict(list)
-    for event in (trace or {}).get("traceEvents", []):
+def launches(trace: Mapping[str, Any]) -> list[list[Mapping[str, Any]]]:
+    """The kernels of each graph launch, as the trace has them: events with a ``name`` and numbers ``ts`` and ``dur`` in us."""
+    groups: dict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for event in trace.get("traceEvents", []):
         if not isinstance(event, Mapping) or str(event.get("cat", "")).lower() != "kernel":
             continue
         number = (event.get("args") or {}).get("correlation")
-        begin, length = event.get("ts"), event.get("dur")
-        if number is not None and isinstance(begin, int | float) and isinstance(length, int | float):
-            groups[number].append((float(begin), float(begin + length)))
-    steps = [spans for spans in groups.values() if len(spans) >= LEAST_KERNELS]
+        if number and all(isinstance(event.get(name), int | float) for name in ("ts", "dur")):  # 0 is no launch's
+            groups[number].append(event)
+    return [kernels for kernels in groups.values() if len(kernels) >= LEAST_KERNELS]
+
+
+def of(trace: Mapping[str, Any] | None) -> BusyStep | None:
+    """The replayed steps of a trace, or None where it shows none."""
+    steps = [[(float(e["ts"]), float(e["ts"] + e["dur"])) for e in kernels] for kernels in launches(trace or {})]
     if not steps:
         return None
     return BusyStep(

@@ -9,7 +9,6 @@ import contextlib
 import csv
 import importlib
 import io
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from perfgate import gpu_links, host_locks
 
 MIB = 2**20
 
@@ -69,9 +68,9 @@ def describe(nvml: Any) -> list[dict[str, Any]]:
             "max_sm_mhz": nvml.nvmlDeviceGetMaxClockInfo(device, nvml.NVML_CLOCK_SM),
             "driver": driver,
             "cuda_driver": f"{cuda // 1000}.{cuda % 1000 // 10}",
-            "topology": [_link(nvml, device, other) for other in devices if other is not device],
+            "topology": links,
         }
-        for device in devices
+        for device, links in zip(devices, gpu_links.topology(nvml, devices), strict=True)
     ]
 
 
@@ -143,24 +142,20 @@ def refuse_foreign(processes: Sequence[GpuProcess], ours: set[int]) -> None:
 
 
 @contextlib.contextmanager
-def lock_gpus(gpus: Sequence[str], timeout: float = 0.0, folder: Path | None = None) -> Iterator[None]:
+def lock_gpus(gpus: Sequence[str], folder: Path | None = None) -> Iterator[None]:
     """Hold one lock a GPU on this host (by UUID or index), taken in one order. Raises GpuError where one is held."""
-    base = folder or runtime_dir()
-    base.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as held:
-        for gpu in sorted(set(gpus)):
-            path = base / f"gpu-{gpu}.lock"
-            try:
-                held.enter_context(FileLock(path).acquire(timeout=timeout))
-            except Timeout:
-                raise GpuError(f"GPU {gpu} is locked by another run ({path}); wait for it to end") from None
+        try:
+            base = folder or host_locks.folder()
+            for gpu in sorted(set(gpus)):
+                path = base / f"gpu-{gpu}.lock"
+                number = host_locks.take(path)
+                if number is None:
+                    raise GpuError(f"GPU {gpu} is locked by another run ({path}); wait for it to end")
+                held.callback(host_locks.release, number)
+        except host_locks.LockError as error:
+            raise GpuError(str(error)) from None
         yield
-
-
-def runtime_dir() -> Path:
-    """A folder that all runs of this user on this host share and that a reboot empties."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    return Path(base, "dsv4-perfgate") if base else Path(f"/tmp/dsv4-perfgate-{os.getuid()}")
 
 
 def wait_for_memory(
@@ -181,15 +176,6 @@ def wait_for_memory(
             lines = ", ".join(f"GPU {i}: {free[i]} of {free_mib[i]} MiB" for i in short)
             raise GpuError(f"memory was not given back within {timeout:.0f} s: {lines} free; does a server still run?")
         sleep(0.5)
-
-
-def _link(nvml: Any, one: Any, other: Any) -> str:
-    try:
-        level = nvml.nvmlDeviceGetTopologyCommonAncestor(one, other)
-    except nvml.NVMLError:
-        return "unknown"
-    names = {0: "internal", 10: "one switch", 20: "switches", 30: "host bridge", 40: "node", 50: "system"}
-    return names.get(level, str(level))
 
 
 def _text(value: Any) -> str:

@@ -18,7 +18,8 @@ PERIOD_SECONDS = 1.0
 class Seen:
     """One sample's GPUs. ``clocks_mhz`` is each GPU's median while it was busy, ``lowest_clocks_mhz`` its least;
     ``clock_readings`` counts the busy readings of the GPU that has fewest, ``clock_drift`` is the change from the first to
-    the last of them where it is largest; ``strangers`` are words for each pid."""
+    the last of them where it is largest; ``power_w`` is each GPU's median and ``hottest_c`` its highest temperature;
+    ``strangers`` are words for each pid."""
 
     clocks_mhz: tuple[int, ...] = ()
     throttle_reasons: tuple[str, ...] = ()
@@ -28,6 +29,8 @@ class Seen:
     lowest_clocks_mhz: tuple[int, ...] = ()
     clock_readings: int | None = None
     clock_drift: float | None = None
+    power_w: tuple[float, ...] = ()
+    hottest_c: tuple[int, ...] = ()
 
 
 class Watch:
@@ -70,6 +73,8 @@ class Watch:
             lowest_clocks_mhz=tuple(w.lowest_sm_mhz for w in windows if w.lowest_sm_mhz is not None),
             clock_readings=min(w.busy_readings for w in windows),
             clock_drift=max((w.drift for w in windows if w.drift is not None), key=abs, default=None),
+            power_w=tuple(w.median_power_w for w in windows),
+            hottest_c=tuple(w.hottest_c for w in windows),
         )
 
     def _look_until_stopped(self) -> None:

@@ -112,7 +112,7 @@ class LocalHost:
         # Stands until there is a better answer: an interruption must not leave a proof that was never made.
         record.replayed = [asked.unproved("interrupted before a trace showed what graph replay runs")]
         record.replayed = replay.prove(self.server, asked, folder)
-        if (step := busy.of(replay.stored(folder))) is not None:
+        if (step := busy.of(next(iter(replay.stored(folder).values()), None))) is not None:
             self.notes.append(step.note)
         record.windows.append((began, time.time()))
 

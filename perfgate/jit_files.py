@@ -6,13 +6,16 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from perfgate import jit_caches
 from perfgate.validity import Problem, ProblemKind
 from perfgate.validity.problem import problem
 
-SUFFIXES = (".cubin", ".so", ".json", ".o", ".cu", ".ptx")
-"""What Triton, DeepGEMM, TileLang and tvm-ffi write for each kernel. Locks and indices that are touched at load are not."""
+SUFFIXES = (".cubin", ".so", ".json", ".o", ".cu", ".ptx", ".py", ".mlir")
+"""What Triton, DeepGEMM, TileLang, tvm-ffi, FlashInfer, Inductor (a module for each graph) and CuTe's DSL write for each kernel.
+Locks and indices that are touched at load are not."""
 
-MAX_DEPTH = 5
+MAX_DEPTH = 8
+"""SGLang's own cache is the deepest: a graph's hash, its rank and its name, and Triton's below."""
 CLOCK_SECONDS = 0.02
 """A file's time is taken from the kernel's coarse clock, which is up to a tick behind the one that timed the sample."""
 
@@ -21,7 +24,7 @@ def fresh(folders: Iterable[str], since: float, until: float = float("inf")) -> 
     """Files of SUFFIXES written in ``[since, until]`` (seconds since the epoch), each relative to its cache, sorted."""
     found = []
     for name in folders:
-        root = Path(os.path.expandvars(name)).expanduser()
+        root = Path(jit_caches.expanded(name, os.environ))
         for path, written in _files(str(root), MAX_DEPTH):
             if since - CLOCK_SECONDS <= written <= until:
                 found.append(f"{root.name}/{os.path.relpath(path, root)}")

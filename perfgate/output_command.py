@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfgate import output_gate, output_report, paths, ready, recipe
+from perfgate import output_gate, output_report, paths, ready, recipe, replay
 from perfgate.campaign import start_failure
 from perfgate.gpu import GpuError
 from perfgate.gpu_guard import GpuGuard
@@ -97,7 +97,11 @@ def _server(chosen: Recipe, log: Path, gpus: GpuGuard) -> Iterator[Server]:
         ready.make_ready(chosen, server, proof, [], _show)
         yield server
         # Without graphs or a warm-up there was nothing to see before the answers.
-        if unproved := [p for p in proof.settled(log=ready.log_text(server)) if p.invalid]:
+        problems = proof.settled(log=ready.log_text(server))
+        if proof.required and proof.sizes and not any(p.invalid for p in problems):
+            _show(f"proving by a trace that {chosen.name}'s graphs hold the patches")
+            problems += replay.prove(server, proof, log.parent / "traces" / log.stem)
+        if unproved := [p for p in problems if p.invalid]:
             raise NotProved(unproved, server.log)
     finally:
         live.clear()

@@ -1,18 +1,20 @@
-"""Did every patch that a recipe asks for run where it should? From the plug-in's counters and a short trace (pure)."""
+"""Did every patch that a recipe asks for run where it should? From the plug-in's counters and SGLang's log (pure)."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 DECODE_PATCHES = frozenset({"sparse_mla", "indexer", "topk", "hc_prenorm", "fallback_sparse_mla", "fallback_indexer"})
 """Patches that every decode step goes through; the rest (``prewarm``) run once at start."""
+
+DECODES_TOLD = frozenset({"sparse_mla", "fallback_sparse_mla"})
+"""Those of whose calls the plug-in knows which are a decode's. The others are called in prefill too, outside any graph."""
 
 PLUGIN_FAILURES = ("Failed to load plugin", "Failed to execute general plugin", "Failed to apply hooks")
 """Log lines of SGLang (srt/plugins) after which it comes up unpatched. Any of them is fatal to a patched recipe."""
@@ -27,11 +29,13 @@ class _Row(BaseModel):
 
 
 class Calls(_Row):
-    """Calls of one patch: while capturing, by query rows; eager, by second since the epoch."""
+    """Calls of one patch: while capturing, by query rows; eager, by second since the epoch; ``prefill``, of batches that
+    decode nothing, where the plug-in can tell them: no part of the others."""
 
     capturing: dict[int, int] = {}
     eager_by_second: dict[int, int] = {}
     eager_before: int = 0
+    prefill: int = 0
 
     def eager_inside(self, start: float, end: float) -> int:
         """Eager calls in whole seconds that lie inside the window."""
@@ -39,6 +43,7 @@ class Calls(_Row):
 
     @property
     def total(self) -> int:
+        """All but those that are known to be no decode's."""
         return sum(self.capturing.values()) + sum(self.eager_by_second.values()) + self.eager_before
 
 
@@ -105,12 +110,14 @@ def check_counts(
     a_step: Mapping[str, int],
     ranks: int = 1,
     windows: Iterable[tuple[float, float]] = (),
+    graphs: bool = True,
 ) -> list[ProofProblem]:
     """Hold the counters to what a recipe asks for.
 
     ``required`` are full patch names; ``captured_sizes`` the batch sizes of the decode graphs (``/server_info``; empty
-    without graphs); ``a_step`` the result of calls_a_step; ``ranks`` how many schedulers run the model; ``windows`` the
-    measured spans in seconds since the epoch, inside which a decode outside a graph is a fault.
+    without graphs, or where it does not say); ``a_step`` the result of calls_a_step; ``ranks`` how many schedulers run the
+    model; ``windows`` the measured spans in seconds since the epoch, inside which a decode outside a graph is a fault.
+    With ``graphs`` decode is to run from graphs, and calls prove nothing while it is not known which were captured.
     """
     processes = [c for c in found if c.patches]
     sizes, spans, problems = sorted(captured_sizes), list(windows), []
@@ -123,18 +130,25 @@ def check_counts(
             continue
         for process in hooked:
             calls = process.calls.get(patch, Calls())
-            problems += _one_process(patch, process, calls, sizes, a_step.get(patch, 0), spans)
+            problems += _one_process(patch, process, calls, sizes, a_step.get(patch, 0), spans, graphs)
     return problems
 
 
 def _one_process(
-    patch: str, process: Counts, calls: Calls, sizes: list[int], expected: int, windows: list[tuple[float, float]]
+    patch: str,
+    process: Counts,
+    calls: Calls,
+    sizes: list[int],
+    expected: int,
+    windows: list[tuple[float, float]],
+    graphs: bool,
 ) -> list[ProofProblem]:
     where = f"{patch} (pid {process.pid}, {process.arch}, sglang {process.sglang})"
+    if patch in DECODE_PATCHES and not sizes and graphs:
+        text = f"{where}: which graphs decode runs from is not known; a recipe of a server without any needs a graphs_reason"
+        return [ProofProblem("NOT_CAPTURED", patch, text)]
     if patch not in DECODE_PATCHES or not sizes:
-        if calls.total:
-            return []
-        return [ProofProblem("NOT_CAPTURED", patch, f"{where} was never called")]
+        return _eager(patch, where, calls, expected if patch in DECODE_PATCHES else 1)
     problems = []
     missing = [size for size in sizes if not calls.capturing.get(size)]
     if missing:
@@ -145,7 +159,7 @@ def _one_process(
         if count and (count < expected or expected == 0 or count % expected):
             text = f"{where} was called {count} times capturing batch size {size}, expected {expected} or a multiple"
             problems.append(ProofProblem("WRONG_COUNT", patch, text))
-    if patch in ("sparse_mla", "fallback_sparse_mla"):  # the others run in prefill as well, outside any graph
+    if patch in DECODES_TOLD:
         for start, end in windows:
             eager = calls.eager_inside(start, end)
             if eager:
@@ -154,48 +168,13 @@ def _one_process(
     return problems
 
 
-OURS: Mapping[str, tuple[str, ...]] = {
-    "sparse_mla": ("dsv4_sparse_mla_decode_kernel", "dsv4_sparse_mla_hopper_kernel"),
-    "indexer": ("dsv4_paged_mqa_logits_kernel",),
-    "topk": ("dsv4_topk_select_kernel", "dsv4_topk_gather_kernel"),
-    "hc_prenorm": ("dsv4_hc_combine_kernel",),
-    "fallback_sparse_mla": ("_tiled_sparse_decode_kernel",),
-}
-"""Names of kernels, one of which must be in a trace of the patched server. The torch indexer has none of its own."""
-
-REPLACED: Mapping[str, str] = {
-    "sparse_mla": r"sm90::decode::sparse_fp8|_tiled_sparse_decode_kernel",
-    "indexer": r"fp8_paged_mqa_logits",
-    "topk": r"topk_transform_kernel|topk_main_kernel|topk_small_batch|topk_persistent_cluster",
-    "hc_prenorm": r"hc_prenorm_gemm|mhc_pre_|mhc_fused_post_pre",
-    "fallback_sparse_mla": r"sm90::decode::sparse_fp8",
-    "fallback_indexer": r"fp8_paged_mqa_logits",
-}
-"""Kernels that a patch takes the place of: flashmla_ops.so's symbols, DeepGEMM's and SGLang's JIT sources, mhc.py."""
-
-
-def kernel_names(trace: Mapping[str, Any]) -> set[str]:
-    """Names of the GPU kernels in a torch profiler trace (Chrome's format: ``traceEvents`` of category ``kernel``)."""
-    events = trace.get("traceEvents", [])
-    return {str(e.get("name")) for e in events if isinstance(e, Mapping) and str(e.get("cat", "")).lower() == "kernel"}
-
-
-def check_trace(
-    trace: Mapping[str, Any], required: Iterable[str], ours: Mapping[str, tuple[str, ...]] = OURS
-) -> list[ProofProblem]:
-    """Our kernels are in a trace of replayed decode steps, and the replaced ones not. An empty trace proves nothing."""
-    names, problems = kernel_names(trace), []
-    for patch in required:
-        marks = ours.get(patch, ())
-        if marks and not names & set(marks):
-            text = f"none of {patch}'s kernels ({', '.join(marks)}) is among the {len(names)} kernels of the trace"
-            problems.append(ProofProblem("NOT_IN_TRACE", patch, text))
-        pattern = REPLACED.get(patch)
-        left = tuple(sorted(n for n in names if pattern and re.search(pattern, n)))
-        if left:
-            text = f"{patch} is asked for, and what it replaces still runs"
-            problems.append(ProofProblem("REPLACED_IN_TRACE", patch, text, left))
-    return problems
+def _eager(patch: str, where: str, calls: Calls, expected: int) -> list[ProofProblem]:
+    if not calls.total:
+        return [ProofProblem("NOT_CAPTURED", patch, f"{where} was never called")]
+    if calls.total < expected:
+        text = f"{where} was called {calls.total} times, and a step takes {expected}"
+        return [ProofProblem("WRONG_COUNT", patch, text)]
+    return []
 
 
 def check_log(log: str) -> list[ProofProblem]:

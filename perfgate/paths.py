@@ -1,9 +1,11 @@
-"""Where the suite keeps what outlives a run: generated models, the ledger of started servers, host locks."""
+"""Where the suite keeps what outlives a run: generated models, the ledger of started servers, histories."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+MEASURE_LOCK = "measure.lock"
 
 
 def cache_dir() -> Path:
@@ -29,5 +31,5 @@ def history_dir() -> Path:
 
 
 def measure_lock() -> Path:
-    """Held by the run that is measuring on this host."""
-    return cache_dir() / "measure.lock"
+    """Held by the run that uses this folder. The host's own lock is in ``host_locks.folder()``."""
+    return cache_dir() / MEASURE_LOCK

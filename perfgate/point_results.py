@@ -106,6 +106,8 @@ def _row(index: int, taken: Taken) -> SampleRow:
         clock_low_mhz=min(sample.lowest_clocks_mhz) if sample and sample.lowest_clocks_mhz else None,
         clock_readings=sample.clock_readings if sample else None,
         clock_drift=sample.clock_drift if sample else None,
+        power_w=max(sample.power_w) if sample and sample.power_w else None,
+        hottest_c=max(sample.hottest_c) if sample and sample.hottest_c else None,
         throttle=list(sample.throttle_reasons) if sample else [],
         counted=taken.counts,
         problems=[redact_text(text) for text in problems],

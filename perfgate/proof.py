@@ -35,7 +35,8 @@ def compress_ratios(config: Mapping[str, Any]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class PatchProof:
-    """The proof of one start. ``counts`` is the counters' path, to which each process appends its id."""
+    """The proof of one start. ``counts`` is the counters' path, to which each process appends its id; ``sizes`` are the
+    batch sizes of its decode graphs, empty where it does not say, and ``graphs`` whether it is to have any."""
 
     required: tuple[str, ...]
     fatal: bool
@@ -43,6 +44,7 @@ class PatchProof:
     sizes: tuple[int, ...]
     a_step: Mapping[str, int]
     ranks: int
+    graphs: bool = True
 
     @classmethod
     def of(cls, recipe: Recipe, counts: Path, model: Path | None, info: Mapping[str, Any], log: str) -> PatchProof:
@@ -57,6 +59,7 @@ class PatchProof:
             sizes=capacity.graph_sizes(info, log),
             a_step=patch_proof.calls_a_step(compress_ratios(config)),
             ranks=capacity.ranks(info),
+            graphs=recipe.graphs_reason is None,
         )
 
     def check(self, windows: Windows = (), log: str = "") -> list[validity.Problem]:
@@ -67,7 +70,9 @@ class PatchProof:
             found = patch_proof.read_counts(self.counts)
         except patch_proof.CountsError as error:
             return [self.unproved(str(error), ())]
-        wrong = patch_proof.check_counts(found, self.required, self.sizes, self.a_step, self.ranks, windows)
+        wrong = patch_proof.check_counts(
+            found, self.required, self.sizes, self.a_step, self.ranks, windows, self.graphs
+        )
         return [self.unproved(f"{w.kind}: {w.message}", w.evidence) for w in [*wrong, *patch_proof.check_log(log)]]
 
     def settled(

@@ -96,7 +96,7 @@ def _bursts(recipe: Recipe, server: Server, end: float, show: sweep.Show) -> str
     def send(prompts: Sequence[Sequence[int]], lengths: Sequence[int], timeout: float) -> None:
         http.generate_burst(server.base_url, prompts, lengths, timeout)
 
-    caches = recipe.server.jit_caches
+    caches = recipe.watched_caches
     return bursts.bursts(
         recipe.warmup.burst_sizes,
         send,

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from perfgate import jit_caches
 from perfgate.workload.plan import Plan
 
 Scalar = str | int | float | bool
@@ -43,7 +44,8 @@ class Server(_Table):
     args: dict[str, Scalar | list[Scalar]] = Field(default_factory=dict)
     env: dict[str, str] = Field(default_factory=dict)
     jit_caches: list[str] = Field(
-        default_factory=list, description="directories that keep compiled kernels across starts"
+        default_factory=list,
+        description="directories that keep compiled kernels across starts, where not the usual ones",
     )
 
     @field_validator("args")
@@ -55,6 +57,13 @@ class Server(_Table):
             if name in _OURS:
                 raise ValueError(f"{name!r} is set by the harness; {_OURS[name]}")
         return args
+
+    @field_validator("env")
+    @classmethod
+    def _caches(cls, env: dict[str, str]) -> dict[str, str]:
+        if moved := [name for name in jit_caches.VARIABLES if name in env]:
+            raise ValueError(f"{', '.join(moved)}: set by the harness; list the folder in jit_caches")
+        return env
 
 
 _OURS = {
@@ -101,6 +110,9 @@ class Point(_Table):
     num_prompts: int | None = Field(default=None, ge=1)
     smoke: Floor | None = None
     noise: Noise = Noise()
+    between_start_rel_sd: float | None = Field(
+        default=None, ge=0, lt=1, description="this point's own, instead of that in [bounds]"
+    )
     target: Target | None = None
 
 
@@ -203,7 +215,9 @@ class Bounds(_Table):
     """How much worse counts: a drop must exceed the relative bound, the point's own noise and the errors of the figures."""
 
     relative: float = Field(default=0.015, gt=0, le=0.015)
-    between_start_rel_sd: float = Field(default=0.001, ge=0, description="spread between server starts, where known")
+    between_start_rel_sd: float | None = Field(
+        default=None, ge=0, lt=1, description="spread between server starts, where it was measured"
+    )
     max_a_ms: float | None = None
     max_b_ms: float | None = None
     max_e_ms: float | None = None
@@ -268,8 +282,19 @@ class Recipe(_Table):
         """Whether its server makes its KV pool of all that the card has left, so that no second server fits beside it."""
         return self.device == "cuda" and "max_total_tokens" not in self.server.args
 
+    @property
+    def watched_caches(self) -> list[str]:
+        """The folders to watch for compiled files: on a GPU those of every compiler, wherever the recipe puts them."""
+        listed = self.server.jit_caches
+        return jit_caches.watched(listed) if self.device == "cuda" else listed
+
     def point(self, concurrency: int) -> Point:
         return next(p for p in self.points if p.concurrency == concurrency)
+
+    def between_starts(self, concurrency: int) -> float | None:
+        """Relative standard deviation between server starts that was measured for a point; None where none is stated."""
+        own = self.point(concurrency).between_start_rel_sd
+        return own if own is not None else self.bounds.between_start_rel_sd
 
     def plan(self, concurrency: int) -> Plan:
         """The sample asked for at a point, before any lengthening to ``min_seconds``."""

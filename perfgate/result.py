@@ -49,7 +49,10 @@ class MetricResult(_Row):
 
 
 class SampleRow(_Row):
-    """One sample as stored: the figures that were judged, and why it did not count where it did not."""
+    """One sample as stored: the figures that were judged, and why it did not count where it did not.
+
+    Of several GPUs: the lowest clocks (MHz), the highest of their median powers (W) and temperatures (°C).
+    """
 
     index: int
     server_start: int = 0
@@ -66,6 +69,8 @@ class SampleRow(_Row):
     clock_low_mhz: int | None = None
     clock_readings: int | None = None
     clock_drift: float | None = None
+    power_w: float | None = None
+    hottest_c: int | None = None
     throttle: list[str] = Field(default_factory=list)
     counted: bool
     problems: list[str] = Field(default_factory=list)

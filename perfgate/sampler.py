@@ -146,6 +146,8 @@ class Sampler:
             lowest_clocks_mhz=seen.lowest_clocks_mhz if seen else (),
             clock_readings=seen.clock_readings if seen else None,
             clock_drift=seen.clock_drift if seen else None,
+            power_w=seen.power_w if seen else (),
+            hottest_c=seen.hottest_c if seen else (),
             throttle_reasons=seen.throttle_reasons if seen else (),
             foreign_pids=seen.foreign_pids if seen else (),
         )
@@ -164,7 +166,7 @@ class Sampler:
 
     def _around(self, run: client.ClientRun, seen: Seen | None) -> list[validity.Problem]:
         """What the log and the client's figures cannot show: compiled files, patches that did not run, an unseen GPU."""
-        found = jit_files.check(self.recipe.server.jit_caches, run.started_at)
+        found = jit_files.check(self.recipe.watched_caches, run.started_at)
         if self._proof is not None:
             found += self._proof.check([(run.started_at, run.ended_at)])
         if abs(self._stepped) > STEP_SECONDS:

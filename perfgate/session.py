@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from perfgate import baseline, campaign, fingerprint, gate, paths, profiles, report
+from perfgate import baseline, campaign, fingerprint, gate, host_locks, paths, profiles, report
 from perfgate.environments import Environments
 from perfgate.gpu_guard import GpuGuard
 from perfgate.options import Options
@@ -97,24 +97,36 @@ def _recorded(done: RunResult, one: Single, options: Options) -> RunResult:
 
 @contextmanager
 def measuring(show: Show) -> Iterator[None]:
-    """Hold this host's measuring lock: two runs at once would measure each other. Raises ServerError after LOCK_SECONDS."""
+    """Hold the cache folder, which one run at a time writes to, and this host's measuring lock: two runs at once would measure
+    each other. Raises ServerError after LOCK_SECONDS.
+
+    With ``$PERFGATE_SHARE_HOST`` the host is shared with other runs that say so (each with a home and GPUs of its own), and
+    with no other run.
+    """
     paths.cache_dir().mkdir(parents=True, exist_ok=True)
-    lock = FileLock(str(paths.measure_lock()))
     deadline = time.monotonic() + LOCK_SECONDS
-    while True:
+    with contextlib.ExitStack() as held:
         try:
-            lock.acquire(timeout=5)
-            break
-        except Timeout:
-            left = deadline - time.monotonic()
-            if left <= 0:
-                why = f"another run has been measuring on this host for {LOCK_SECONDS:.0f} s; see {lock.lock_file}"
-                raise ServerError(why) from None
-            show(f"another run is measuring on this host; waiting, at most {left:.0f} s")
-    try:
+            held.callback(host_locks.release, _wait_for(paths.measure_lock(), False, deadline, show))
+            shared = bool(os.environ.get("PERFGATE_SHARE_HOST"))
+            host = host_locks.folder() / paths.MEASURE_LOCK
+            held.callback(host_locks.release, _wait_for(host, shared, deadline, show))
+        except host_locks.LockError as error:
+            raise ServerError(str(error)) from None
         yield
-    finally:
-        lock.release()
+
+
+def _wait_for(path: Path, shared: bool, deadline: float, show: Show) -> int:
+    told = math.inf
+    while (number := host_locks.take(path, shared=shared)) is None:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise ServerError(f"another run has been measuring on this host for {LOCK_SECONDS:.0f} s; see {path}")
+        if left <= told - 5:
+            show(f"another run is measuring on this host; waiting, at most {left:.0f} s")
+            told = left
+        time.sleep(min(0.2, left))
+    return number
 
 
 def _record(

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from . import counters
 from .card import INTERPRETING, Card, CompileCase, card_for
 from .hyper_connection_table import TABLE, HcConfig, choose
 from .pdl import launch_options, let_next_start, wait_for_previous
@@ -36,16 +37,40 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
     return sums * tl.rsqrt(squares / width + eps)[:, None]
 
 
-@triton.jit(do_not_specialize=("tokens", "outputs"))
+@triton.jit
+def _merge(
+    part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride,
+    TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """Add up the splits of TOKENS tokens from ``first`` (int64) on, in the splits' order, whichever program does it.
+
+    Past the first level cache, which may hold what was there before the splits were written.
+    """
+    entry = tl.arange(0, TOKENS * LANES)
+    split = tl.arange(0, SPLITS)
+    place = (first + split.to(tl.int64)[:, None] * tokens) * LANES + entry[None, :]
+    live = first + entry[None, :] // LANES < tokens
+    parts = tl.load(part_ptr + place, mask=live, other=0.0, cache_modifier=".cg")
+    sums = tl.reshape(tl.sum(parts, 0), (TOKENS, LANES))
+    mixes = _scaled(sums, width, eps, LANES)
+    token = first + tl.arange(0, TOKENS)
+    lane = tl.arange(0, LANES)
+    mask = (token[:, None] < tokens) & (lane[None, :] < outputs)
+    tl.store(out_ptr + token[:, None] * out_stride + lane[None, :], mixes, mask=mask)
+
+
+@triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
 def dsv4_hc_prenorm_sum_kernel(
     x_ptr, fn_ptr, out_ptr, part_ptr, done_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
     BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, FUSED: tl.constexpr,
+    MERGE_TOKENS: tl.constexpr,
     LANES: tl.constexpr, PDL: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    """One program: one split of the width of a block of tokens. With FUSED, the last program to end adds them all up."""
+    """One program: one split of the width of a block of tokens. With FUSED, the block's last one to end adds them up,
+    MERGE_TOKENS at a time."""
     let_next_start(PDL)
-    split = tl.program_id(0)
-    token = tl.program_id(1) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    token = tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
+    split = tl.program_id(1)
     lane = tl.arange(0, LANES)
     column = tl.arange(0, BLOCK_WIDTH)
     x_block = x_ptr + token.to(tl.int64)[:, None] * x_stride + column[None, :]
@@ -85,15 +110,14 @@ def dsv4_hc_prenorm_sum_kernel(
         if FUSED:
             # All threads' sums are written before one of them counts this program as done.
             tl.debug_barrier()
-            if tl.atomic_add(done_ptr, 1, sem="acq_rel") == SPLITS - 1:
-                tl.store(done_ptr, 0)
-                splits = tl.arange(0, SPLITS)
-                for each in range(tokens):
-                    # In the order of splits, whichever program adds them; past the first level cache, which may be old.
-                    parts = (splits[:, None] * tokens + each) * LANES + lane[None, :]
-                    total = tl.sum(tl.load(part_ptr + parts, cache_modifier=".cg"), 0)
-                    mixes = _scaled(total[None, :], width, eps, LANES)
-                    tl.store(out_ptr + each * out_stride + lane[None, :], mixes, mask=lane[None, :] < outputs)
+            counter = done_ptr + tl.program_id(0)
+            if tl.atomic_add(counter, 1, sem="acq_rel") == SPLITS - 1:
+                tl.store(counter, 0)
+                begin = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS
+                for first in range(begin, tl.minimum(begin + BLOCK_TOKENS, tokens), MERGE_TOKENS):
+                    _merge(
+                        part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride, MERGE_TOKENS, SPLITS, LANES
+                    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
@@ -103,17 +127,7 @@ def dsv4_hc_prenorm_merge_kernel(
 ):  # fmt: skip
     wait_for_previous(PDL)
     first = tl.program_id(0).to(tl.int64) * MERGE_TOKENS
-    entry = tl.arange(0, MERGE_TOKENS * LANES)
-    split = tl.arange(0, SPLITS)
-    place = (first + split.to(tl.int64)[:, None] * tokens) * LANES + entry[None, :]
-    live = first + entry[None, :] // LANES < tokens
-    parts = tl.load(part_ptr + place, mask=live, other=0.0)
-    sums = tl.reshape(tl.sum(parts, 0), (MERGE_TOKENS, LANES))
-    mixes = _scaled(sums, width, eps, LANES)
-    token = first + tl.arange(0, MERGE_TOKENS)
-    lane = tl.arange(0, LANES)
-    mask = (token[:, None] < tokens) & (lane[None, :] < outputs)
-    tl.store(out_ptr + token[:, None] * out_stride + lane[None, :], mixes, mask=mask)
+    _merge(part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride, MERGE_TOKENS, SPLITS, LANES)
 
 
 def hc_prenorm(x: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:
@@ -138,10 +152,6 @@ def hc_prenorm(x: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:
 
 def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mixes: torch.Tensor) -> None:
     (tokens, width), outputs = x.shape, fn.shape[0]
-    if config.fused and tokens > config.block_tokens:
-        raise ValueError(
-            f"{tokens} tokens are more than the one block of {config.block_tokens} that is merged in place"
-        )
     sums = mixes
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
@@ -159,32 +169,13 @@ def partial_sums(
     """The first launch: each split's sums [splits, T, LANES], the last lane that of squares. With one split, or where
     ``config.fused``, the finished ``mixes`` as well."""
     (tokens, width), outputs = x.shape, fn.shape[0]
-    grid = (config.splits, triton.cdiv(tokens, config.block_tokens))
+    blocks = triton.cdiv(tokens, config.block_tokens)
+    grid = (blocks, config.splits)
     dsv4_hc_prenorm_sum_kernel[grid](
-        x, fn, mixes, sums, _counter(x.device) if config.fused else mixes,
+        x, fn, mixes, sums, counters.take(x.device, blocks) if config.fused else mixes,
         tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
-
-
-def _counter(device: torch.device) -> torch.Tensor:
-    """A zero that programs count themselves done in, and that the last of them sets back: one for each stream.
-
-    Launches of one stream follow one another, so they can share it, and a captured graph finds it where it was. One
-    that is made while capturing is not kept: it becomes zero when the graph runs, and not before.
-    """
-    if device.type != "cuda":
-        key = (device, 0)
-    else:
-        key = (device, torch.cuda.current_stream(device).cuda_stream)
-        if key not in _COUNTERS and torch.cuda.is_current_stream_capturing():
-            return torch.zeros(1, dtype=torch.int32, device=device)
-    if key not in _COUNTERS:
-        _COUNTERS[key] = torch.zeros(1, dtype=torch.int32, device=device)
-    return _COUNTERS[key]
-
-
-_COUNTERS: dict[tuple[torch.device, int], torch.Tensor] = {}
 
 
 def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[str, Any]:
@@ -193,6 +184,7 @@ def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[st
         "BLOCK_WIDTH": config.block_width,
         "SPLITS": config.splits,
         "FUSED": config.fused,
+        "MERGE_TOKENS": config.merge_tokens,
         "LANES": LANES,
         "PDL": config.pdl and config.merges,
         "INTERPRET": interpret,
@@ -224,7 +216,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     for config in TABLE[card.name]:
         shape = f"tokens={config.block_tokens},width={config.block_width},splits={config.splits}"
         types = pointers | {"done_ptr": "*i32" if config.fused else "*fp32", "eps": "fp32"}
-        shape += ",fused" if config.fused else ""
+        shape += f",fused={config.merge_tokens}" if config.fused else ""
         cases = [
             (
                 "sum",

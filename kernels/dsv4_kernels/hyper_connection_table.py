@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class HcConfig:
     """`max_tokens`: the most tokens it serves. `splits` programs share the sum over the width of a block of tokens.
 
-    `fused`: the last of them to end adds up, token by token, instead of a second launch; for few tokens of one block.
+    `fused`: the last of them to end adds up, `fused_tokens` at a time, instead of a second launch.
     `pdl`: the second launch overlaps the first.
     """
 
@@ -21,6 +21,7 @@ class HcConfig:
     num_stages: int
     fused: bool = False
     pdl: bool = False
+    fused_tokens: int = 1
 
     @property
     def merges(self) -> bool:
@@ -29,8 +30,8 @@ class HcConfig:
 
     @property
     def merge_tokens(self) -> int:
-        """Tokens whose splits one program adds up."""
-        return max(1, 32 // self.splits)
+        """Tokens whose splits a program adds up at a time."""
+        return self.fused_tokens if self.fused else max(1, 32 // self.splits)
 
 
 ANY = 2**31 - 1

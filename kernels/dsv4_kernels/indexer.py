@@ -80,10 +80,10 @@ def dsv4_paged_mqa_logits_kernel(
 def dsv4_paged_mqa_logits_clean_kernel(
     length_ptr, out_ptr, max_length, readable, length_stride, out_stride, BLOCK: tl.constexpr
 ):  # fmt: skip
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
     length = tl.minimum(tl.maximum(tl.load(length_ptr + row * length_stride), 0), readable)
-    start = (length // BLOCK + tl.program_id(0)) * BLOCK
-    for block in range(start, max_length, tl.num_programs(0) * BLOCK):
+    start = (length // BLOCK + tl.program_id(1)) * BLOCK
+    for block in range(start, max_length, tl.num_programs(1) * BLOCK):
         tokens = block + tl.arange(0, BLOCK)
         tl.store(
             out_ptr + row * out_stride + tokens,
@@ -133,7 +133,7 @@ def paged_mqa_logits(
                 card, sms, q[part], keys, scales, weights[part], lengths[part], page_table[part], out[part], readable
             )
     if clean_logits:
-        dsv4_paged_mqa_logits_clean_kernel[(CLEAN_PROGRAMS, rows)](
+        dsv4_paged_mqa_logits_clean_kernel[(rows, CLEAN_PROGRAMS)](
             lengths, out, max_seq_len, readable, lengths.stride(0), out.stride(0), BLOCK=CLEAN_BLOCK, num_warps=4
         )
     return logits
@@ -245,5 +245,5 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
         constexprs={"BLOCK": CLEAN_BLOCK},
         num_warps=4,
         num_stages=3,
-        aligned=tuple(clean_pointers),
+        aligned=(*clean_pointers, "out_stride"),
     )

@@ -11,16 +11,18 @@ from typing import Any
 
 import torch
 
+from . import topk_gather
 from .card import Card, CompileCase, card_for
 from .pdl import launch_options
-from .topk_gather_kernels import dsv4_topk_gather_kernel, dsv4_topk_group_key_kernel, dsv4_topk_list_kernel
 from .topk_kernels import (
     dsv4_topk_floor_kernel,
     dsv4_topk_group_max_kernel,
     dsv4_topk_narrow_kernel,
     dsv4_topk_select_kernel,
 )
-from .topk_table import MOST_GROUPS, TABLE, TopKConfig, choose
+from .topk_table import TABLE, TopKConfig, choose
+
+SELECTIONS = (dsv4_topk_select_kernel, topk_gather.dsv4_topk_gather_kernel)
 
 
 def topk_transform(
@@ -71,8 +73,8 @@ def topk_transform(
 def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, topk: int, out, raw) -> None:
     rows = scores.shape[0]
     limit = min(scores.shape[1], page_table.shape[1] * page_size)
-    if config.room and config.groups_of(limit) <= MOST_GROUPS:
-        _launch_gather(config, limit, scores, seq_lens, page_table, page_size, topk, out, raw)
+    if config.room:
+        topk_gather.launch(config, limit, scores, seq_lens, page_table, page_size, topk, out, raw)
         return
     narrowed = limit > config.direct
     wide = config.wide and scores.shape[1] % 4 == 0  # fours of a row stay within it, and within the tensor
@@ -82,7 +84,7 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         lists = [torch.empty((rows, size), dtype=torch.int32, device=scores.device) for size in sizes]
         maxima = torch.empty((rows, config.splits * config.groups), dtype=torch.int32, device=scores.device)
         strides = (scores.stride(0), seq_lens.stride(0))
-        grid = (config.splits, rows)
+        grid = (rows, config.splits)  # rows on x: the other two end at 65,535
         dsv4_topk_group_max_kernel[grid](
             scores, seq_lens, maxima, limit, *strides,
             **_group_max_constexprs(config, wide), num_warps=config.narrow_warps,
@@ -102,46 +104,6 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
         **_select_constexprs(config, narrowed), num_warps=config.select_warps, **launch_options(config.pdl and narrowed),
     )  # fmt: skip
-
-
-def _launch_gather(
-    config: TopKConfig, limit: int, scores, seq_lens, page_table, page_size: int, topk: int, out, raw
-) -> None:
-    rows, listed = scores.shape[0], limit > config.held
-    groups = config.groups_of(limit) if listed else 0
-    lists = [out, out]
-    if listed:
-        maxima = torch.empty((rows, groups), dtype=torch.int32, device=scores.device)
-        lists = [torch.empty((rows, size), dtype=torch.int32, device=scores.device) for size in (config.room, 2)]
-        wide = config.wide and scores.shape[1] % 4 == 0
-        dsv4_topk_group_key_kernel[(groups // config.chunk, rows)](
-            scores, seq_lens, maxima, limit, scores.stride(0), seq_lens.stride(0),
-            **_group_key_constexprs(config, groups, wide), num_warps=config.narrow_warps,
-        )  # fmt: skip
-        dsv4_topk_list_kernel[(rows,)](
-            seq_lens, maxima, *lists, limit, topk, seq_lens.stride(0),
-            **_list_constexprs(config, groups), num_warps=config.floor_warps, **launch_options(config.pdl),
-        )  # fmt: skip
-    dsv4_topk_gather_kernel[(rows,)](
-        scores, seq_lens, page_table, *lists, out, out if raw is None else raw,
-        limit, topk, page_size, int(raw is not None),
-        scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
-        **_gather_constexprs(config, groups), num_warps=config.select_warps, **launch_options(config.pdl and listed),
-    )  # fmt: skip
-
-
-def _group_key_constexprs(config: TopKConfig, groups: int, wide: bool) -> dict[str, Any]:
-    return {"GROUPS": groups, "CHUNK": config.chunk, "HELD": config.held, "WIDE": wide, "PDL": config.pdl}
-
-
-def _list_constexprs(config: TopKConfig, groups: int) -> dict[str, Any]:
-    return {"GROUPS": groups, "ROOM": config.room, "HELD": config.held, "PDL": config.pdl}
-
-
-def _gather_constexprs(config: TopKConfig, groups: int) -> dict[str, Any]:
-    """``groups`` 0: no row is longer than what one program holds."""
-    sizes = {"GROUPS": groups, "ROOM": config.room, "MAX_K": config.max_k, "DIRECT": config.direct, "HELD": config.held}
-    return {**sizes, "LISTED": groups > 0, "PDL": config.pdl and groups > 0}
 
 
 def _group_max_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
@@ -199,47 +161,43 @@ def _check_out(name: str, out: torch.Tensor, rows: int, topk: int) -> None:
 
 
 def compile_cases(card: Card) -> Iterator[CompileCase]:
-    """Yield every compilation that a launch on `card` can ask for."""
+    """Yield every compilation that a launch on `card` can ask for, with rows 16-byte aligned and not."""
     for config in TABLE[card.name]:
-        cases = [("floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps)]
-        for wide in sorted({False, config.wide}):
-            more = ",wide" if wide else ""
-            group_max, narrow = _group_max_constexprs(config, wide), _narrow_constexprs(config, wide)
-            cases.append((f"group_max{more}", dsv4_topk_group_max_kernel, group_max, config.narrow_warps))
-            cases.append((f"narrow{more}", dsv4_topk_narrow_kernel, narrow, config.narrow_warps))
-        if config.room:
-            cases += list(_gather_cases(config))
-        for narrowed in (False, True):
-            name = "select_narrowed" if narrowed else "select_direct"
-            cases.append((name, dsv4_topk_select_kernel, _select_constexprs(config, narrowed), config.select_warps))
-        for name, kernel, constexprs, num_warps in cases:
+        for name, kernel, constexprs, num_warps in topk_gather.cases(config) if config.room else _cases(config):
             types = {
                 argument: "constexpr" if argument in constexprs else _type_of(argument) for argument in kernel.arg_names
             }
-            yield CompileCase(
-                name=f"topk_{name}[k<={config.max_k},warps={num_warps}]",
-                kernel=kernel,
-                signature=types,
-                constexprs=constexprs,
-                num_warps=num_warps,
-                num_stages=3,
-                # The selection for k up to 2048 holds 8192 keys in 16 warps' registers; a few lie on the stack.
-                max_spill_bytes=128 if kernel in (dsv4_topk_select_kernel, dsv4_topk_gather_kernel) else 0,
-                aligned=tuple(name for name in types if name.endswith("_ptr")),
-            )
+            pointers = tuple(argument for argument in types if argument.endswith("_ptr"))
+            strides = {"aligned": ("score_stride",), "odd": ()} if _aligns(kernel) else {"": ()}
+            for how, aligned in strides.items():
+                yield CompileCase(
+                    name=f"topk_{name}[k<={config.max_k},warps={num_warps}{how and ','}{how}]",
+                    kernel=kernel,
+                    signature=types,
+                    constexprs=constexprs,
+                    num_warps=num_warps,
+                    num_stages=3,
+                    # The selection for k up to 2048 holds 8192 keys in 16 warps' registers; a few lie on the stack.
+                    max_spill_bytes=128 if kernel in SELECTIONS else 0,
+                    aligned=(*pointers, *aligned),
+                )
 
 
-def _gather_cases(config: TopKConfig) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
-    """Name, kernel, constants and warps of each compilation for rows of any length that are gathered from."""
-    yield "gather_held", dsv4_topk_gather_kernel, _gather_constexprs(config, 0), config.select_warps
-    groups = config.groups_of(config.held + 1)
-    while groups <= MOST_GROUPS:
-        for wide in sorted({False, config.wide}):
-            name = f"group_key[{groups}]" + (",wide" if wide else "")
-            yield name, dsv4_topk_group_key_kernel, _group_key_constexprs(config, groups, wide), config.narrow_warps
-        yield f"list[{groups}]", dsv4_topk_list_kernel, _list_constexprs(config, groups), config.floor_warps
-        yield f"gather[{groups}]", dsv4_topk_gather_kernel, _gather_constexprs(config, groups), config.select_warps
-        groups *= 2
+def _cases(config: TopKConfig) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
+    """Name, kernel, constants and warps of each compilation of a configuration that narrows."""
+    yield "floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps
+    for wide in sorted({False, config.wide}):
+        more = ",wide" if wide else ""
+        yield f"group_max{more}", dsv4_topk_group_max_kernel, _group_max_constexprs(config, wide), config.narrow_warps
+        yield f"narrow{more}", dsv4_topk_narrow_kernel, _narrow_constexprs(config, wide), config.narrow_warps
+    for narrowed in (False, True):
+        name = "select_narrowed" if narrowed else "select_direct"
+        yield name, dsv4_topk_select_kernel, _select_constexprs(config, narrowed), config.select_warps
+
+
+def _aligns(kernel: Any) -> bool:
+    """Whether Triton compiles ``kernel`` another time for rows whose stride is a multiple of 16."""
+    return "score_stride" in kernel.arg_names and kernel not in topk_gather.UNALIGNED
 
 
 def _type_of(argument: str) -> str:

@@ -56,8 +56,8 @@ def dsv4_topk_group_max_kernel(
 ):  # fmt: skip
     """Pass 1, one program a split: the largest key of each of GROUPS interleaved groups."""
     let_next_start(PDL)
-    split = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    split = tl.program_id(1)
     length = row_length(length_ptr, row, length_stride, limit)
     if length > DIRECT:
         best = tl.full((GROUPS * DEPTH,), LOWEST, tl.int32)
@@ -92,8 +92,8 @@ def dsv4_topk_narrow_kernel(
     """Pass 3, one program a split: list what lies above the row's floor, and the first entries equal to it."""
     let_next_start(PDL)
     wait_for_previous(PDL)
-    split = tl.program_id(0)
-    row = tl.program_id(1).to(tl.int64)
+    row = tl.program_id(0).to(tl.int64)
+    split = tl.program_id(1)
     length = row_length(length_ptr, row, length_stride, limit)
     if length > DIRECT:
         floor = tl.load(floor_ptr + row)

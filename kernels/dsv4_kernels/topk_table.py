@@ -14,8 +14,10 @@ class TopKConfig:
     read four entries at once where the scores' width is a multiple of four. `pdl`: each launch overlaps the one before it.
 
     With `room` (at least 1.25 `max_k`) rows are gathered from instead, by `topk_gather_kernels`: up to 16 times `room` entries
-    are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list, `chunk` groups
-    a program. `narrow_warps` are the first pass's, `floor_warps` the list's.
+    are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list. The first pass
+    takes `chunk` groups at a time, in about `programs` programs for all rows together. `narrow_warps` are its warps,
+    `floor_warps` the list's. `fused`: the selection makes the list, without a launch of its own. `compact`: where no more than
+    `room` entries are left they are moved together before the exact selection.
     """
 
     max_k: int
@@ -31,15 +33,43 @@ class TopKConfig:
     pdl: bool = False
     room: int = 0
     chunk: int = 512
+    programs: int = 512
+    fused: bool = False
+    compact: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for sizes with which a kernel would write out of bounds or miss a score."""
+        tiles = ("max_k", "direct", "splits", "groups", "tie_room", "step", "chunk", *(["room"] if self.room else []))
+        odd = {name: size for name in tiles if (size := getattr(self, name)) < 1 or size & (size - 1)}
+        if odd:
+            raise ValueError(f"{odd} must be powers of two: each is the width of a tile")
+        if self.room and 4 * self.room < 5 * self.max_k:
+            raise ValueError(
+                f"room {self.room} must be at least 1.25 max_k ({self.max_k}): so many groups can be listed"
+            )
+        if self.room and self.direct > self.held:
+            raise ValueError(f"direct {self.direct} is more than the {self.held} entries that one program holds")
+        if self.programs < 1:
+            raise ValueError(f"programs is {self.programs}: at least one must read")
+        if self.splits * self.groups < self.max_k:
+            raise ValueError(f"{self.splits} splits of {self.groups} groups have fewer maxima than max_k {self.max_k}")
+        if self.splits > self.direct:
+            raise ValueError(f"direct {self.direct} leaves {self.splits} splits no room for candidates")
+        if not self.groups <= self.step < 1 << 16:
+            raise ValueError(f"step {self.step} must hold {self.groups} groups, and be counted in 16 bits")
 
     @property
     def held(self) -> int:
         """Entries that one program of the gathering selection holds."""
         return 16 * self.room
 
-    def groups_of(self, limit: int) -> int:
-        """Groups of sixteen that cover ``limit`` entries, a power of two that whole chunks make up."""
-        return max(self.chunk, 1 << (-(-limit // 16) - 1).bit_length())
+    def chunks_of(self, limit: int) -> int:
+        """Chunks of groups of sixteen that cover ``limit`` entries."""
+        return -(-limit // (16 * self.chunk))
+
+    def programs_of(self, rows: int, limit: int) -> int:
+        """Programs of the first pass for each of ``rows`` rows: not more for longer ones, so that time follows lengths."""
+        return max(1, min(self.chunks_of(limit), self.programs // rows))
 
     @property
     def above_room(self) -> int:
@@ -73,10 +103,6 @@ TABLE: dict[str, tuple[TopKConfig, ...]] = {
         *_ALL[1:],
     ),
 }
-
-
-MOST_GROUPS = 16_384
-"""What one program lists from: rows of 262,144 entries, a context of 1,048,576 tokens compressed 4:1."""
 
 
 def choose(card: str, topk: int) -> TopKConfig:

@@ -43,12 +43,20 @@ class Bounds:
     its unit, for machines whose noise makes a share meaningless; the larger of the two bounds holds. ``between_start``:
     relative standard deviation between launches of the same server, used until baselines of several starts show it.
     Its default suits a server whose launches agree to 0.1 %; a recipe should state what was measured on its machine.
+    ``unstated``: where no recipe states it, what an alarm allows launches of the same server to differ by as long as
+    neither side has several to show it; 0 where one does.
     """
 
     relative: float = MAX_RELATIVE
     least: float = 0.0025
     absolute: Mapping[str, float] = field(default_factory=dict)
     between_start: float = 0.0005
+    unstated: float = 0.0
+
+    @property
+    def expected(self) -> float | None:
+        """Between-start spread before any is seen, for sides with several starts, where no recipe states one."""
+        return self.unstated / math.sqrt(2) if self.unstated else None
 
     def __post_init__(self) -> None:
         if not 0 < self.relative <= MAX_RELATIVE:

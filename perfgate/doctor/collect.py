@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from perfgate import host_locks, jit_caches, paths
 from perfgate.doctor.diagnosis import HARNESS
 from perfgate.doctor.facts import Card, Facts, RecipeFact, Seam
 
@@ -28,6 +29,7 @@ def collect(root: Path) -> Facts:
     cards, card_error = _cards()
     packages = {name: _version(name) for name in (*HARNESS, "sglang", "torch", "triton")}
     seams, seam_error = _seams(packages, cards)
+    lock_holder, lock_problem = _locks()
     return Facts(
         cpu=_cpu(),
         cpus=len(os.sched_getaffinity(0)),
@@ -42,7 +44,9 @@ def collect(root: Path) -> Facts:
         recipes=tuple(_recipe(path) for path in sorted((root / "recipes").glob("*.toml"))),
         hardware=_hardware(cards),
         baselines=frozenset(str(p.relative_to(root / "baselines")) for p in (root / "baselines").glob("*/*.json")),
-        lock_holder=_lock_holder(),
+        lock_holder=lock_holder,
+        lock_problem=lock_problem,
+        moved_caches=tuple(name for name in jit_caches.VARIABLES if os.environ.get(name)),
     )
 
 
@@ -165,19 +169,10 @@ def _hardware(cards: tuple[Card, ...]) -> str | None:
     return str(fingerprint.hardware_name({"hardware": hardware}))
 
 
-def _lock_holder() -> str:
+def _locks() -> tuple[str, str]:
+    """The measuring lock that is held, and why locks cannot be kept; each empty where there is nothing to say."""
     try:
-        paths = importlib.import_module("perfgate.paths")
-        filelock = importlib.import_module("filelock")
-    except ImportError:
-        return ""
-    path = paths.measure_lock()
-    if not path.exists():
-        return ""
-    lock = filelock.FileLock(str(path))
-    try:
-        lock.acquire(timeout=0)
-    except filelock.Timeout:
-        return str(path)
-    lock.release()
-    return ""
+        both = (paths.measure_lock(), host_locks.folder(make=False) / paths.MEASURE_LOCK)
+        return next((str(path) for path in both if host_locks.is_held(path)), ""), ""
+    except host_locks.LockError as error:
+        return "", str(error)

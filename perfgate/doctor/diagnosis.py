@@ -46,6 +46,8 @@ def blockers(facts: Facts, recipe: RecipeFact) -> list[Problem]:
             Problem(f"recipes/{recipe.name}.toml: {recipe.error}", "correct the file; docs/recipes.md has its keys")
         ]
     found = _software(facts)
+    if facts.lock_problem:
+        found.append(Problem(facts.lock_problem, "or give all runs of this host another folder: PERFGATE_LOCKS=DIR"))
     if recipe.device == "cuda":
         found += _cards(facts, recipe)
         if recipe.patches and facts.cards:
@@ -162,6 +164,9 @@ def _machine(facts: Facts) -> list[str]:
         lines.append(f"GPU       none ({facts.card_error or 'nvidia-smi lists none'})")
     versions = [f"{name} {facts.packages.get(name) or '(not installed)'}" for name in ("sglang", "torch", "triton")]
     lines.append(f"software  Python {'.'.join(map(str, facts.python))}, " + ", ".join(versions))
+    if facts.moved_caches:
+        said = f"a server's are where its recipe's jit_caches say; it does not follow {', '.join(facts.moved_caches)}"
+        lines += _wrapped(f"caches    {said}")
     return lines
 
 

@@ -60,3 +60,7 @@ class Facts:
     hardware: str | None = None
     baselines: frozenset[str] = frozenset()
     lock_holder: str = ""
+    lock_problem: str = ""
+    """Why this host's locks cannot be kept, empty where they can."""
+    moved_caches: tuple[str, ...] = ()
+    """Variables of this shell that would put compile caches elsewhere, which a server does not follow."""

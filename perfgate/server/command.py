@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perfgate import jit_caches
 from perfgate.recipe import Recipe
 
 MARK = "PERFGATE_SERVER_ID"
@@ -33,12 +34,14 @@ def argv(recipe: Recipe, model: Path, port: int, served_name: str) -> list[str]:
 def environment(recipe: Recipe, base: Mapping[str, str], server_id: str) -> dict[str, str]:
     """The caller's environment, the recipe's on top, and the mark. SGLANG_* of the caller do not leak in.
 
-    Nor does TRITON_INTERPRET, which the tests around set where there is no GPU: a server's kernels are compiled.
+    Nor does TRITON_INTERPRET, which the tests around set where there is no GPU: a server's kernels are compiled. Nor do the
+    caller's compile caches: a kernel that is compiled in a sample has to leave its file where the gate looks for it.
     """
     foreign = ("SGLANG_", "DSV4_", "SGL_", "TRITON_INTERPRET")
     kept = {k: v for k, v in base.items() if not k.startswith(foreign)}
     patches = {"DSV4_PATCHES": ",".join(recipe.patch.patches), "DSV4_FALLBACK": ",".join(recipe.patch.fallback)}
-    return {**kept, "PYTHONUNBUFFERED": "1", **patches, **recipe.server.env, MARK: server_id}
+    caches = jit_caches.variables(recipe.server.jit_caches, base)
+    return {**kept, "PYTHONUNBUFFERED": "1", **patches, **caches, **recipe.server.env, MARK: server_id}
 
 
 def disagreements(recipe: Recipe, info: Mapping[str, Any], served_name: str) -> list[str]:

@@ -17,6 +17,12 @@ ELSEWHERE_DF = 8.0
 81 % of losses of three noise widths at one false alarm in 200 runs, the others' make it 95 %; more weight would cry wolf
 where launches move this point ten times as far as the others (simulated: docs/evaluation.md)."""
 
+ELSEWHERE_SHARE = 1.0
+"""And most for each of this point's own."""
+
+DISCORD = 4.0
+"""Times the expected variance from which what is seen does away with it: it was a guess."""
+
 Side = tuple[Sequence[float], Sequence[int]]
 """Values of one side of a comparison and, for each, the number of the server start that it was taken on."""
 
@@ -81,20 +87,26 @@ def between_starts(sides: Sequence[Side]) -> Observed:
     return Observed(weighted / df, df) if df else NOTHING
 
 
-def moderated_spread(sides: Sequence[Side], stated: float, elsewhere: Observed = NOTHING) -> Spread:
-    """Between-start spread of ``sides``, shrunk towards the ``stated`` figure and what is seen ``elsewhere``.
+def moderated_spread(
+    sides: Sequence[Side], stated: float, elsewhere: Observed = NOTHING, expected: float | None = None
+) -> Spread:
+    """Between-start spread of ``sides``, shrunk towards the ``expected`` figure and what is seen ``elsewhere``.
 
-    With one start on each side the stated figure is all there is. Else it counts as ``PRIOR_DF`` degrees of freedom,
-    and what the same run's other points show as ``ELSEWHERE_DF`` at most (such moderation: Smyth 2004,
-    doi:10.2202/1544-6115.1027).
+    With one start on each side the ``stated`` figure is all there is. Else it counts as ``PRIOR_DF`` degrees of freedom, or
+    the ``expected`` one does where nobody stated any, unless what is seen is far above it (``DISCORD``). What the same run's
+    other points show counts as ``ELSEWHERE_DF`` at most, and no more than ``ELSEWHERE_SHARE`` of what is seen here: starts
+    that move all points alike are the same few everywhere (such moderation: Smyth 2004, doi:10.2202/1544-6115.1027).
     """
     own = between_starts(sides)
     starts = sum(len(set(side[1])) for side in sides)
     if own.df == 0:
         return Spread(stated, math.inf, starts)
-    borrowed = min(float(elsewhere.df), ELSEWHERE_DF)
-    df = PRIOR_DF + borrowed + own.df
-    variance = (PRIOR_DF * stated**2 + borrowed * elsewhere.variance + own.df * own.variance) / df
+    borrowed = min(float(elsewhere.df), ELSEWHERE_DF, ELSEWHERE_SHARE * own.df)
+    prior, figure = PRIOR_DF, stated
+    if expected is not None:
+        prior, figure = (0.0 if own.variance > DISCORD * expected**2 else PRIOR_DF), expected
+    df = prior + borrowed + own.df
+    variance = (prior * figure**2 + borrowed * elsewhere.variance + own.df * own.variance) / df
     return Spread(math.sqrt(variance), df, starts)
 
 

@@ -132,7 +132,7 @@ def _compare_pairs(
     # A pair of launches differs by two start effects, so its variance is twice one start's.
     spread = seen_spread(((d, starts),), bounds.between_start * math.sqrt(2), elsewhere)
     baseline = median([v for a, _ in pairs if (v := metric.of(a)) is not None])
-    size, question_size = shares(metric, bounds, baseline, robust_spread(d) / math.sqrt(2), len(d))
+    size, question_size = shares(metric, bounds, baseline, robust_spread(d) / math.sqrt(2), len(d), len(set(starts)))
 
     def value(log: float) -> float:
         return baseline * math.exp(max(-700.0, min(700.0, metric.sign * log)))
@@ -147,6 +147,7 @@ def _compare_pairs(
         question_size=question_size,
         shift=shift,
         se_between=spread.between * math.sqrt(between_start_weight(starts)),
+        se_unseen=bounds.unstated * math.sqrt(2) if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
         worse_apart=max(d) < 0,
         better_apart=min(d) > 0,

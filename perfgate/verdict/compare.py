@@ -52,7 +52,8 @@ class Comparison:
     """One metric compared. ``change`` is value/baseline - 1 with interval ``change_low``..``change_high`` (95 %).
 
     ``drop`` and the rest are on signed logarithms: ``drop`` is positive where the run is worse, ``bound`` the drop that
-    matters, ``question`` the drop that PASS excludes, ``noise`` k standard errors ``se``, ``k`` at least 3.
+    matters, ``question`` the drop that PASS excludes, ``noise`` k standard errors ``se_alarm``, ``k`` at least 3: ``se``, and
+    what starts may differ by that neither the recipe states nor a side shows.
     """
 
     metric: Metric
@@ -69,6 +70,7 @@ class Comparison:
     question: float
     se: float
     se_between: float
+    se_alarm: float
     k: float
     df: float
     method: str
@@ -77,16 +79,25 @@ class Comparison:
     @property
     def noise(self) -> float:
         """The drop that noise alone explains."""
-        return self.k * self.se
+        return self.k * self.se_alarm
+
+    @property
+    def unseen(self) -> bool:
+        """Whether a spread between starts that nothing shows was allowed for."""
+        return self.se_alarm > self.se
 
 
-def shares(metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int) -> tuple[float, float]:
+def shares(
+    metric: Metric, bounds: Bounds, baseline: float, noise: float, count: int, launches: int
+) -> tuple[float, float]:
     """Shares of the baseline: the drop that matters (where the floor lies) and the drop that PASS has to exclude.
 
-    ``noise`` is the relative spread of one baseline sample, ``count`` how many samples it rests on.
+    ``noise`` is the relative spread of one baseline sample, ``count`` how many samples it rests on, of how many ``launches``
+    of the server: one does not show all of it, and then draws no floor closer unless the recipe states the rest.
     """
     absolute = bounds.absolute.get(metric.name, 0.0) / baseline
-    close = min(bounds.relative, max(bounds.least, NOISE_WIDTHS * noise)) if count >= KNOWN_FROM else bounds.relative
+    known = count >= KNOWN_FROM and (launches > 1 or not bounds.unstated)
+    close = min(bounds.relative, max(bounds.least, NOISE_WIDTHS * noise)) if known else bounds.relative
     # Below 1, or a floor of zero or less would pass anything.
     return min(0.99, max(close, absolute)), min(0.99, max(bounds.relative, absolute))
 
@@ -105,12 +116,13 @@ def compare(
     ``elsewhere``: the spread between starts that the run's other points show in this metric.
     """
     x, y = logs(metric, values), logs(metric, base.samples)
-    size, question_size = shares(metric, bounds, base.median, base.spread / base.median, len(base.samples))
+    noise, launches = base.spread / base.median, len(set(base.starts))
+    size, question_size = shares(metric, bounds, base.median, noise, len(base.samples), launches)
     shift = two_sample_shift(x, y, level.alarm)
     if min(len(x), len(y)) < FEW:
         shift = guarded(shift, len(x), len(y))
-    spread = moderated_spread(sides(metric, values, starts, base), bounds.between_start, elsewhere)
-    se_between = spread.between * math.sqrt(between_start_weight(starts) + between_start_weight(base.starts))
+    spread = moderated_spread(sides(metric, values, starts, base), bounds.between_start, elsewhere, bounds.expected)
+    weight = math.sqrt(between_start_weight(starts) + between_start_weight(base.starts))
     return weigh(
         metric,
         value=median(values),
@@ -119,7 +131,8 @@ def compare(
         size=size,
         question_size=question_size,
         shift=shift,
-        se_between=se_between,
+        se_between=spread.between * weight,
+        se_unseen=bounds.unstated * weight if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
         worse_apart=separated(x, y),
         better_apart=separated(y, x),
@@ -148,6 +161,7 @@ def weigh(
     question_size: float,
     shift: Shift,
     se_between: float,
+    se_unseen: float,
     df_between: float,
     worse_apart: bool,
     better_apart: bool,
@@ -159,12 +173,16 @@ def weigh(
     standard errors of the difference; the ranks of the samples unlikely at the level (or all of them apart, where
     there are too few for the level). IMPROVED is its mirror. PASS asks that the value keeps the floor and that the
     interval of the difference excludes a drop of the question's size.
+
+    ``se_unseen``: an error between starts that nothing states or shows. A change has to exceed it too; PASS does not allow for
+    it, or one start against one could never pass.
     """
     sign = metric.sign
     floor = baseline * (1 - sign * size)
     bound, question = (abs(math.log1p(-sign * share)) for share in (size, question_size))
-    se = math.hypot(shift.se, se_between)
-    df = _welch_df(shift, se_between, df_between)
+    between = max(se_between, se_unseen)
+    se, se_alarm = math.hypot(shift.se, se_between), math.hypot(shift.se, between)
+    df = _welch_df(shift, between, df_between)
     k = max(STANDARD_ERRORS, _quantile(1 - level.alarm, df))
     low = shift.estimate - math.hypot(_reach(shift, level.miss), _quantile(1 - level.miss, df_between) * se_between)
     low95 = shift.estimate - math.hypot(shift.estimate - shift.low, _quantile(0.975, df_between) * se_between)
@@ -174,7 +192,7 @@ def weigh(
     ceiling = baseline * (1 + sign * size)
     under = own.high < floor if sign > 0 else own.low > floor
     over = own.low > ceiling if sign > 0 else own.high < ceiling
-    beyond = max(bound, k * se)
+    beyond = max(bound, k * se_alarm)
     if under and ranks_worse and -shift.estimate > beyond:
         outcome = Outcome.REGRESSION
     elif over and ranks_better and shift.estimate > beyond:
@@ -199,6 +217,7 @@ def weigh(
         question=question,
         se=se,
         se_between=se_between,
+        se_alarm=se_alarm,
         k=k,
         df=df,
         method=shift.method,

@@ -61,12 +61,14 @@ def needed(
 def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     within = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
     wanted, factor = _resolution(c)
+    # Only an alarm allows for what starts may differ by unseen.
+    between = c.se_between if c.drop <= c.bound else math.sqrt(max(0.0, c.se_alarm**2 - c.se**2 + c.se_between**2))
 
     def alone(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), c.se_between)
+        return factor * math.hypot(within * math.sqrt(1 / count + 1 / m), between)
 
     def together(count: int) -> float:
-        return factor * math.hypot(within * math.sqrt(2 / count), c.se_between)
+        return factor * math.hypot(within * math.sqrt(2 / count), between)
 
     # Pairs are taken together, so more of them is more on both sides.
     samples = samples_needed(together if paired else alone, wanted, MOST)
@@ -75,9 +77,9 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     both = samples_needed(together, wanted, MOST)
     if both is not None:
         return Needed(None, max(both, n + 1))
-    if factor * c.se_between <= wanted:
+    if factor * between <= wanted:
         return Needed(None)
-    return Needed(None, None, max(2, math.ceil((2 * factor * c.se_between / wanted) ** 2)))
+    return Needed(None, None, max(2, math.ceil((2 * factor * between / wanted) ** 2)))
 
 
 def _resolution(c: Comparison) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from perfgate.baseline.model import Baseline, Metric
+from perfgate.baseline.model import Baseline, Bounds, Metric
 from perfgate.result import Outcome
 from perfgate.verdict.compare import Comparison
 from perfgate.verdict.needed import MOST, MOST_STARTS, Needed
@@ -32,7 +32,7 @@ def explain(c: Comparison) -> str:
     """One metric's comparison in one sentence."""
     change, low, high = (percent(share, sign="+") for share in (c.change, c.change_low, c.change_high))
     span = f"{change} against {c.baseline:.4g} {c.metric.unit} (95 % interval {low} to {high})"
-    noise = f"{c.k:.1f} standard errors of {percent(math.expm1(min(c.se, 700.0)), 2)}"
+    noise = f"{c.k:.1f} standard errors of {percent(math.expm1(min(c.se_alarm, 700.0)), 2)}"
     if c.outcome is Outcome.REGRESSION:
         return f"{span}: beyond the floor, and more than {noise}"
     if c.outcome is Outcome.IMPROVED:
@@ -69,12 +69,17 @@ def summarise(
         of = "" if launches == 1 else f" of {launches} starts of each side"
         counts = f"{len(samples)} pairs{of}, judged by the ratio within each"
     if len({s.server_start for s in samples}) == 1 and len(set(base.starts)) == 1:
-        stated = f"{baseline.bounds.between_start:.2%}"
-        counts += f"; one server start on each side, so the spread between starts is the recipe's figure, {stated}"
+        counts += f"; one server start on each side, {_between(baseline.bounds)}"
     text = f"{'; '.join(parts)} [{counts}]"
     if want is not None:
         text += f". {settles(want, 'pairs' if paired else 'samples')}"
     return text
+
+
+def _between(bounds: Bounds) -> str:
+    if bounds.unstated:
+        return f"and the recipe states no spread between starts: until several show it, an alarm allows for {bounds.unstated:.2%}"
+    return f"so the spread between starts is the recipe's figure, {bounds.between_start:.2%}"
 
 
 def settles(want: Needed, unit: str) -> str:

@@ -66,6 +66,8 @@ class Sample:
     lowest_clocks_mhz: tuple[int, ...] = ()
     clock_readings: int | None = None
     clock_drift: float | None = None
+    power_w: tuple[float, ...] = ()
+    hottest_c: tuple[int, ...] = ()
     throttle_reasons: tuple[str, ...] = ()
     foreign_pids: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)

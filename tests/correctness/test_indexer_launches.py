@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dsv4_kernels import hc_prenorm, hyper_connection, indexer, paged_mqa_logits, topk, topk_transform
+from dsv4_kernels import hc_prenorm, hyper_connection, indexer, paged_mqa_logits, topk, topk_gather, topk_transform
 from dsv4_kernels.card import CARDS
 from dsv4_kernels.reference import indexer as indexer_oracle
-from kit import compiled, launches, strategies_hc, strategies_indexer, strategies_topk
+from dsv4_kernels.topk_table import TopKConfig
+from kit import compiled, launches, strategies_hc, strategies_indexer, strategies_topk, untimed
 from kit.compare import assert_bitwise_equal
 from kit.decode import recorded
 from kit.strategies_indexer import IndexerCase
@@ -31,6 +32,12 @@ def call_topk(rows: int, width: int, k: int) -> None:
     topk_transform(torch.empty(rows, width, device=META), lengths, table, 64, k)
 
 
+def call_gather(config: TopKConfig, width: int) -> None:
+    scores, lengths = torch.empty(3, width, device=META), torch.empty(3, dtype=torch.int32, device=META)
+    table, out = (torch.empty(3, size, dtype=torch.int32, device=META) for size in (width // 64 + 1, 512))
+    topk._launch(config, scores, lengths, table, 64, 512, out, None)
+
+
 def call_hc(tokens: int) -> None:
     x = torch.empty(tokens, 16_384, dtype=torch.bfloat16, device=META)
     hc_prenorm(x, torch.empty(24, 16_384, device=META), 1e-6)
@@ -42,8 +49,16 @@ CALLS = {
         topk,
         [
             lambda w=w, k=k: call_topk(3, w, k)
-            for w in (5, 1024, 4096, 4097, 8192, 8193, 262_144)
+            for w in (5, 1024, 4096, 4097, 4104, 8192, 8193, 262_144)
             for k in (1, 512, 513, 1024, 2048)
+        ],
+    ),
+    "topk:untimed": (
+        topk_gather,
+        [
+            lambda c=c, w=w: call_gather(c, w)
+            for c in untimed.gathering("sm_90")
+            for w in (5, 16_384, 16_385, 65_544, 65_536, 262_208, 1_048_577)
         ],
     ),
     "hyper_connection": (hyper_connection, [lambda n=n: call_hc(n) for n in (1, 16, 17, 64, 65, 512, 513, 4097, 9000)]),
@@ -56,7 +71,12 @@ CALLS = {
 def test_every_launch_is_among_the_compiled_configurations(name: str, card) -> None:
     module, calls = CALLS[name]
     announced = [
-        (case.kernel.__name__, case.num_warps, dict(case.constexprs) | {"num_stages": case.num_stages})
+        (
+            case.kernel.__name__,
+            case.num_warps,
+            dict(case.constexprs) | {"num_stages": case.num_stages},
+            set(case.aligned),
+        )
         for case in compiled.cases(name, card)
     ]
     with launches.recorded(module, card) as log:
@@ -67,10 +87,12 @@ def test_every_launch_is_among_the_compiled_configurations(name: str, card) -> N
         keywords = dict(launch.keywords) | ({"INTERPRET": False} if "INTERPRET" in dict(launch.keywords) else {})
         warps = keywords.pop("num_warps")
         found = any(
-            kernel == launch.kernel and warps == num_warps and keywords.items() <= constexprs.items()
-            for kernel, num_warps, constexprs in announced
+            (kernel, num_warps, aligned) == (launch.kernel, warps, launch.aligned)
+            and keywords.items() <= constexprs.items()
+            for kernel, num_warps, constexprs, aligned in announced
         )
-        assert found, f"{launch.kernel} is launched on {card.name} with {keywords} and {warps} warps, uncompiled"
+        how = f"{keywords}, {warps} warps and multiples of 16 in {sorted(launch.aligned)}"
+        assert found, f"{launch.kernel} is launched on {card.name} with {how}, uncompiled"
 
 
 @pytest.mark.field_case("K20")

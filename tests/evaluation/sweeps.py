@@ -9,19 +9,28 @@ from pathlib import Path
 import numpy as np
 
 from perfgate import physics
-from perfgate.recipe import Recipe, load
+from perfgate.recipe import Point, Recipe, load
 from perfgate.result import Outcome, PointResult, SampleRow
 from perfgate.scaling import expert_coverage
 
 RECIPES = Path(__file__).parents[2] / "recipes"
-TINY = load(RECIPES / "cpu-tiny.toml")
-# A larger spread between starts than this would hide what the samples' own noise does.
-DENSE = TINY.model_copy(update={"bounds": TINY.bounds.model_copy(update={"between_start_rel_sd": 0.001})})
 SEVEN = (1, 2, 4, 8, 16, 32, 64)
+
+
+def at_any(name: str, between: float) -> Recipe:
+    """A recipe of the repository at any concurrency, with a stated spread between its starts: a large one would hide what
+    the samples' own noise does."""
+    known = load(RECIPES / f"{name}.toml")
+    bounds = known.bounds.model_copy(update={"between_start_rel_sd": between})
+    return known.model_copy(update={"bounds": bounds, "points": [Point(concurrency=c) for c in (*SEVEN, 17, 33)]})
+
+
+TINY = at_any("cpu-tiny", 0.03)
+DENSE = at_any("cpu-tiny", 0.001)
+GAPS = at_any("v4mini-patched-gaps", 0.001)
 FLAT = dict.fromkeys(SEVEN, 10.0)
 """Step time in ms by concurrency, the worst case of an honest sweep: any less and it would fall."""
 
-GAPS = load(RECIPES / "v4mini-patched-gaps.toml")
 FLAT_THREE = dict.fromkeys((1, 16, 64), 10.0)
 LINE = {n: 1.65 + 0.03 * n for n in SEVEN}
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import launches
 from measure import Count
 from turns import EACH
 
 from perfgate.result import Outcome
 from perfgate.turns import LEAST, MOST
+from perfgate.yardstick import AGREE, UNSTATED
 
 
 def quiet_table(rows: Sequence[tuple[str, Count]], unit: str = "samples a point") -> str:
@@ -82,7 +84,7 @@ one sample of a pair or both, as it comes.
 
 ## What the figures do not cover
 Between-start spread that is larger than the recipe says and that neither side shows, because each has one start:
-nothing can tell it from a change. Several starts on each side, or an A/B whose sides take turns, can. What several starts
+nothing can tell it from a change (what is done where the recipe says nothing stands below). Several starts on each side, or an A/B whose sides take turns, can. What several starts
 are worth is limited too: 5 on each side leave 8 degrees of freedom, with which the best test there is (Student's t on the
 starts' means) finds 81 % of losses of three noise widths at one false alarm in 200 runs. The judge finds more because
 the run's other points show the same starts.
@@ -108,4 +110,20 @@ the run. Measured on {{date}} by `pytest tests/evaluation -m evaluation -k turns
 
 {{slowed}}
 
+"""
+
+
+LAUNCHES = f"""
+## Server starts that differ, of a recipe that does not say by how much
+The workflow of [baselines.md](baselines.md): a baseline of one start or several (`--record --starts N`), and a run of one start or
+several, {launches.EACH} samples of each of three points at a start (5 to 10 where a run has one). The noise width within a start is
+{launches.QUIET:.1%}. Measured on {{date}} by `pytest tests/evaluation -m evaluation -k launches`; {{minutes:.1f}} minutes on {{workers}} cores at
+{{scale:g}} of the full number of runs, `EVALUATION_SEED={{seed}}`.
+
+{{quiet}}
+
+{{slowed}}
+
+One start against one tells changes of about 5 % and more: an alarm then allows for {UNSTATED:.0%} between starts, and PASS, which must
+not fail every unchanged run, for {AGREE:.1%}, so that it excludes a loss of 1.5 % only where starts agree as well as that.
 """

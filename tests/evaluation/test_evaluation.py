@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from histories import Plan, Shape
+from launches import against_recorded
 from measure import (
     BOTH_20,
     SEVEN,
@@ -33,7 +34,7 @@ from measure import (
     width_of,
 )
 from scipy.stats import binomtest
-from table import PAGE, TURNS, history_table, page, quiet_table, slowed_table
+from table import LAUNCHES, PAGE, TURNS, history_table, page, quiet_table, slowed_table
 from turns import in_turns
 
 from perfgate import marked
@@ -157,6 +158,23 @@ def taking_turns() -> Iterator[Cell]:
     yield cell(", moving both of two points alike, 3 starts", 0.03, shared=True, starts=(3, 3), points=(1, 16))
 
 
+def server_starts() -> Iterator[Cell]:
+    def cell(name: str, recorded: int, run: int, between: float, drop: float = 0.0, **options: object) -> Cell:
+        options |= {"tries": scaled(3000 if drop == 0 else 1000), "between": between, "whole": drop == 0}
+        text = f"{recorded} recorded, {run} run, {between:.2%} between starts{name}"
+        return Cell("launches", text, drop, against_recorded, options | {"recorded": recorded, "run": run})
+
+    for recorded, run in ((1, 1), (3, 1), (1, 3), (3, 3), (5, 5)):
+        for between in (0.001, 0.0035, 0.01):
+            yield cell(", moving all points alike", recorded, run, between, shared=True)
+        yield cell("", recorded, run, 0.01)
+    yield cell(", moving all points alike", 3, 3, 0.03, shared=True)
+    yield cell(": one of two modes", 3, 3, 0.0625, modes=True)
+    for recorded, run in ((1, 1), (3, 1), (3, 3), (5, 5)):
+        for drop in (0.03, 0.05, 0.10):
+            yield cell("", recorded, run, 0.0035, drop)
+
+
 def counted(cells: Sequence[Cell], seeds: np.random.SeedSequence, workers: int) -> list[tuple[Cell, Count]]:
     """Every cell's count, on all cores; what a cell counts depends on its seed alone."""
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
@@ -223,6 +241,36 @@ def test_full_evaluation_of_turns_holds_its_promises_and_writes_its_part():
     short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
     passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
     assert (loud, short, passed) == ([], [], [])
+
+
+@pytest.mark.evaluation
+@pytest.mark.timeout(3600)
+def test_full_evaluation_of_launches_holds_its_promises_and_writes_its_part():
+    began = time.monotonic()
+    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
+    rows = counted([*server_starts()], seeds, os.cpu_count() or 1)
+    made = LAUNCHES.format(
+        date=date.today().isoformat(),
+        minutes=(time.monotonic() - began) / 60,
+        workers=os.cpu_count(),
+        seed=seeds.entropy,
+        scale=SCALE,
+        quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop]),
+        slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop]),
+    )
+    PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), "launches", made))
+    loud = [c.name for c, n in rows if not c.drop and unlike(n.alarms, n.runs, ALARMS, "greater")]
+    promised = [(c, n) for c, n in rows if c.drop == 0.10 or (c.drop, c.options["run"]) in ((0.03, 5), (0.05, 3))]
+    short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
+    passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
+    assert (loud, short, passed) == ([], [], [])
+
+
+def test_small_share_of_launches_raises_no_alarm_and_finds_a_loss():
+    assert against_recorded(0.0, 30, 1, 1, 0.01).alarms == 0
+    assert against_recorded(0.0, 30, 3, 1, 0.01, shared=True).alarms == 0
+    assert against_recorded(0.10, 12, 1, 1, 0.0035, whole=False).rate(Outcome.REGRESSION) >= 0.8
+    assert against_recorded(0.05, 12, 3, 3, 0.0035, whole=False).rate(Outcome.REGRESSION) >= 0.8
 
 
 def test_small_share_of_turns_raises_no_alarm_and_finds_a_loss():

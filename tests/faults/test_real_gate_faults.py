@@ -33,7 +33,7 @@ RECORD = ("--record", "--reason", "for the tests")
 
 
 class Run:
-    """One run of the gate at C=1 with a cache of its own, so that it waits for nobody else on this machine."""
+    """One run of the gate at C=1 with a cache and locks of its own, so that it waits for nobody else on this machine."""
 
     def __init__(self, folder: Path, *arguments: str, cache: Path | None = None) -> None:
         changes = {
@@ -47,6 +47,7 @@ class Run:
             "PYTHONPATH": str(SHIMS),
             "STAND_IN_DISK": str(self.disk),
             "PERFGATE_CACHE": str(cache or folder / "cache"),
+            "PERFGATE_LOCKS": str((cache or folder / "cache") / "locks"),
         }
         options = ["--recipe", str(recipe), "--baselines", str(self.baselines), "--concurrency", "1"]
         self.process = kit.start(folder, *options, *arguments, environment=environment)

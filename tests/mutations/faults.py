@@ -179,14 +179,14 @@ FAULTS = (
     ),
     Fault(
         "hc: the count of programs that are done is not set back", HC,
-        "                tl.store(done_ptr, 0)\n",
+        "                tl.store(counter, 0)\n",
         "",
         ("test_hc_prenorm.py::test_twenty_launches_agree_bitwise",),
     ),
     Fault(
-        "hc: the last program to end leaves out its own split", HC,
-        "parts = (splits[:, None] * tokens + each) * LANES + lane[None, :]",
-        "parts = (tl.where(splits == split, 0, splits)[:, None] * tokens + each) * LANES + lane[None, :]",
+        "hc: splits are added up before the last program's is there", HC,
+        "sem=\"acq_rel\") == SPLITS - 1:",
+        "sem=\"acq_rel\") == SPLITS - 2:",
         (HC_PROPERTY, "test_hc_prenorm.py::test_weights_keep_all_their_bits"),
     ),
     Fault(

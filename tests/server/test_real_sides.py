@@ -30,6 +30,7 @@ def test_a_change_of_the_kernels_package_is_found_against_the_commit_before_it(
     head = kit.slow_down(root)
     cache = tmp_path / "cache"
     monkeypatch.setenv("PERFGATE_CACHE", str(cache))
+    monkeypatch.setenv("PERFGATE_LOCKS", str(cache / "locks"))
     chosen = ["--recipe", str(kit.quick_recipe(tmp_path, **PAIRS)), "--concurrency", "1"]
     chosen += ["--against-commit", base[:10]]
     process = kit.start(tmp_path, *chosen, root=root, environment={"PYTHONPATH": f"{root}{os.pathsep}{root}/kernels"})

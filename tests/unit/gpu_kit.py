@@ -62,10 +62,10 @@ class FakeNvml:
         return 1755 + device
 
     def nvmlDeviceGetPowerUsage(self, device: int) -> int:
-        return 412_500
+        return 412_500 + 1000 * device
 
     def nvmlDeviceGetTemperature(self, device: int, sensor: int) -> int:
-        return 51
+        return 51 + device
 
     def nvmlDeviceGetCurrentClocksThrottleReasons(self, device: int) -> int:
         return self.reasons

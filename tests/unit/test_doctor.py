@@ -122,6 +122,13 @@ def test_a_machine_that_is_not_idle_is_ready_but_not_strictly(change, said):
     assert ready(THERE, "v4mini-patched", strict=True)
 
 
+def test_a_shell_whose_compile_caches_no_server_follows_is_told_so(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/scratch")
+    assert "caches    a server's are where its recipe's jit_caches say" in text(collect(tmp_path))
+    assert "TRITON_CACHE_DIR" in text(collect(tmp_path))
+    assert "caches " not in text(HERE)
+
+
 def test_an_unknown_recipe_is_an_error_that_lists_the_known_ones():
     assert not ready(HERE, "cpu-tny", strict=False)
     assert "choose one of: cpu-tiny, v4mini-patched, v4-flash" in text(HERE, "cpu-tny")

@@ -89,7 +89,7 @@ def test_a_gpu_is_described_for_the_fingerprint():
         "max_sm_mhz": 1980,
         "driver": "580.95.05",
         "cuda_driver": "13.0",
-        "topology": ["system"],
+        "topology": ["system; NVLink unknown; P2P unknown"],
     }
 
 

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools" / "gpu"))
 import make_entry_point
 import server_steps as steps
 
-from perfgate import recipe
+from perfgate import jit_caches, recipe
 
 REPOSITORY = Path(__file__).parents[2]
 RECIPE = {
@@ -113,6 +113,39 @@ def test_compiled_kernels_are_kept_and_put_back(monkeypatch, tmp_path):
     assert (tmp_path / "new" / ".tilelang" / "cache" / "kernel.so").read_bytes() == b"compiled"
 
 
+def test_the_first_looks_servers_keep_their_kernels_where_the_recipe_says(monkeypatch, tmp_path):
+    for name in jit_caches.VARIABLES:
+        monkeypatch.setenv(name, "/scratch")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    env = steps.environment(RECIPE, [], tmp_path / "counts")
+    assert env["TRITON_CACHE_DIR"] == str(tmp_path / ".triton" / "cache")
+    assert "/scratch" not in env.values()
+
+
+def test_the_scripts_know_the_same_compile_caches_as_the_gate():
+    lists = "source tools/gpu/jit_caches.sh; echo ${jit_folders[@]}; echo ${jit_variables[@]}"
+    done = subprocess.run(["bash", "-c", lists], cwd=REPOSITORY, capture_output=True, text=True, timeout=60, check=True)
+    folders, variables = done.stdout.splitlines()
+    assert sorted(folders.split()) == sorted(steps.CACHES)
+    assert sorted(variables.split()) == sorted(jit_caches.VARIABLES)
+
+
+@pytest.mark.timeout(60)
+def test_what_one_home_compiled_is_packed_for_the_next(tmp_path):
+    for name in (
+        ".triton/cache/AB/kernel.cubin",
+        ".cache/torchinductor/ab/graph.py",
+        ".cache/sglang/of_this_machine.json",
+    ):
+        (tmp_path / "home" / name).parent.mkdir(parents=True)
+        (tmp_path / "home" / name).write_bytes(b"compiled")
+    pack = f"source tools/gpu/jit_caches.sh; pack_jit {tmp_path}/home -cf {tmp_path}/kept.tar; pack_jit {tmp_path}/none -cf none"
+    subprocess.run(["bash", "-c", pack], cwd=REPOSITORY, timeout=60, check=True)
+    with tarfile.open(tmp_path / "kept.tar") as kept:
+        names = {name for name in kept.getnames() if "." in Path(name).name[1:]}
+    assert names == {".triton/cache/AB/kernel.cubin", ".cache/torchinductor/ab/graph.py"}
+
+
 def test_the_entry_points_of_pyproject_are_found_without_an_installation(tmp_path):
     make_entry_point.make_entry_point(tmp_path, REPOSITORY / "pyproject.toml")
     code = "import importlib.metadata as m; print([e.value for e in m.entry_points(group='sglang.srt.plugins')])"
@@ -128,17 +161,18 @@ def test_the_first_look_explains_itself_without_a_gpu():
     assert "--output-check" in done.stdout
 
 
-def test_two_gates_in_homes_of_their_own_share_no_cache_and_no_lock(tmp_path):
+def test_two_gates_in_homes_of_their_own_share_the_host_and_no_cache(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\n[ "$1" = -m ] && env && echo "asked $*"; exit 0\n')
     python.chmod(0o755)
-    shared = dict.fromkeys(("XDG_CACHE_HOME", "PERFGATE_CACHE", "TRITON_CACHE_DIR", "TVM_FFI_CACHE_DIR"), "/everyone")
+    shared = dict.fromkeys(("XDG_CACHE_HOME", "PERFGATE_CACHE", *jit_caches.VARIABLES), "/everyone")
     env = os.environ | shared | {"PYTHON": str(python), "PYTHONPATH": "/site"}
     command = [REPOSITORY / "tools/gpu/gate.sh", tmp_path / "home", "1", "v4mini-stock", "--samples", "5"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=True)
     seen = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
     assert not shared.keys() & seen.keys()
     assert (seen["HOME"], seen["CUDA_VISIBLE_DEVICES"]) == (str(tmp_path / "home"), "1")
+    assert seen["PERFGATE_SHARE_HOST"] == "1"
     assert seen["PYTHONPATH"].endswith(":/site")
     assert done.stdout.splitlines()[-1].endswith("--recipe v4mini-stock --samples 5")
 
@@ -197,10 +231,64 @@ def test_the_full_campaign_runs_every_row_of_both_gpus_in_the_background(tmp_pat
         assert any(name.endswith("kernelbench.txt") for name in kept.getnames())
         said = kept.extractfile("./gpu0.tar").read()
         outputs = kept.extractfile("./outputs-v4mini-broken/printed.txt").read()
+        order = kept.extractfile("./list1.txt").read().decode()
     assert said.count(b"commit abc, args -m pytest tests/perf") == 6
     assert b"-m perfgate output --recipe v4mini-broken --against v4mini-answers-stock" in outputs
+    begun = re.findall(r"^(outputs of v4mini-broken|01-v4mini-missing-c64|01-v4mini-stock): exit", order, re.MULTILINE)
+    assert begun == ["outputs of v4mini-broken", "01-v4mini-missing-c64", "01-v4mini-stock"]
     assert b"--samples 5 --starts 3 --record" in said
     assert b"--samples 3 --record" in said
+
+
+@pytest.mark.timeout(120)
+def test_a_list_that_is_empty_on_purpose_runs_nothing(tmp_path):
+    python = tmp_path / "python3"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    script, folder = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all"
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
+    env |= {"ROWS0": "", "ROWS1": "parts", "ROWS2": ""}
+    for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", tmp_path / "back"]):
+        done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
+    assert "lists done: 3 of 3" in done.stdout
+    assert "v4mini" not in done.stdout
+    assert (folder / "out" / "parts.txt").exists()
+
+
+OUTCOME = """#!/bin/sh
+[ "$1" = -m ] || exit 0
+while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --report) report=$2;; esac; shift; done
+case $recipe in crashes) exit 1;; esac
+printf '{\\n "name": "answers",\\n "outcome": "%s",\\n "evidence": [\\n  "outcome: PASS"\\n ]\\n}\\n' "$recipe" >"$report/output.json"
+[ "$recipe" = PASS ]
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "said"),
+    [
+        ("PASS", 0, "PASS, as it has to be"),
+        ("INVALID", 1, "INVALID, and not PASS"),
+        ("INVALID=INVALID", 0, "INVALID, as it has to be"),
+        ("MISSING=INVALID", 1, "MISSING, and not INVALID"),
+        ("INCONCLUSIVE=INVALID", 1, "INCONCLUSIVE, and not INVALID"),
+        ("PASS=INVALID", 1, "PASS, and not INVALID"),
+        ("crashes=INVALID", 1, "no outcome, and not INVALID"),
+    ],
+)
+def test_a_recipe_that_is_wrong_on_purpose_is_caught_by_the_outcome_and_not_by_any_failure(tmp_path, asked, code, said):
+    python = tmp_path / "python3"
+    python.write_text(OUTCOME)
+    python.chmod(0o755)
+    env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home")}
+    recipe_name, out = asked.split("=")[0], tmp_path / "out"
+    (out / f"outputs-{recipe_name}").mkdir(parents=True)
+    (out / f"outputs-{recipe_name}" / "output.json").write_text('{\n "outcome": "INVALID",\n}')  # an earlier run's
+    command = [REPOSITORY / "tools/gpu/outputs.sh", out, "100", "0", "reference", asked]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == code, done.stdout + done.stderr
+    (line,) = (out / "outputs.txt").read_text().splitlines()
+    assert re.fullmatch(rf"outputs of {recipe_name}: exit \d after \d+ s: {said}", line)
 
 
 @pytest.mark.timeout(120)

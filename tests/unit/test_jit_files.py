@@ -42,6 +42,20 @@ def test_files_that_a_mere_load_touches_do_not_count(tmp_path: Path) -> None:
     assert jit_files.fresh([str(tmp_path)], START) == []
 
 
+@pytest.mark.parametrize("name", ["cutlass_dsl_1a2b.mlir", "ab/cabc123.py"])
+def test_what_every_compiler_leaves_counts(tmp_path: Path, name: str) -> None:
+    put(tmp_path / name, START + 1)
+    assert len(jit_files.fresh([str(tmp_path)], START)) == 1
+
+
+def test_triton_below_a_graph_that_sglang_compiled_whole_is_not_too_deep(tmp_path: Path) -> None:
+    # SGLANG_CACHE_DIR/torch_compile_cache/HASH/RANK/NAME/triton_cache/HASH (srt/compilation/backend.py).
+    put(
+        tmp_path.joinpath("torch_compile_cache", "h", "rank_0_0", "backbone", "triton_cache", "H", "k.cubin"), START + 1
+    )
+    assert len(jit_files.fresh([str(tmp_path)], START)) == 1
+
+
 def test_what_is_written_after_the_window_is_not_the_samples(tmp_path: Path) -> None:
     put(tmp_path / "a.so", START + 9)
     assert jit_files.fresh([str(tmp_path)], START, START + 5) == []

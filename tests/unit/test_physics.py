@@ -9,9 +9,20 @@ import pytest
 from perfgate import physics, recipe
 from perfgate.result import Outcome, PointResult, SampleRow
 from perfgate.scaling import expert_coverage
+from perfgate.yardstick import UNSTATED
 
 RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "cpu-tiny.toml")
-RECIPE_QUIET = RECIPE.model_copy(update={"bounds": RECIPE.bounds.model_copy(update={"between_start_rel_sd": 0.001})})
+EVERY = [recipe.Point(concurrency=c) for c in (1, 2, 4, 8, 16, 17, 32, 33, 64)]
+
+
+def quiet(name: str) -> recipe.Recipe:
+    """A recipe of the repository at any concurrency, with little spread between its starts."""
+    known = recipe.load(Path(__file__).parents[2] / "recipes" / f"{name}.toml")
+    bounds = known.bounds.model_copy(update={"between_start_rel_sd": 0.001})
+    return known.model_copy(update={"bounds": bounds, "points": EVERY})
+
+
+RECIPE_QUIET = quiet("cpu-tiny")
 
 # Measured on 2026-11-30 at C=64, on a machine whose other load ended in the middle of the second sample: tokens/s, median
 # TPOT and mean TPOT in ms. C/median is 1,273 tokens/s there, less than what was delivered; C/mean is 1,528.
@@ -74,7 +85,8 @@ def test_single_samples_break_no_law_since_nothing_tells_their_noise() -> None:
     assert any("single samples show no noise" in c.why for c in checks)
 
 
-MOE = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched-gaps.toml")
+SHIPPED = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched-gaps.toml")
+MOE = quiet("v4mini-patched-gaps")
 H200 = {1: 1.53, 16: 3.05, 64: 5.6}
 """Step times of six layers (docs/h200.md): through them a line has b = 0.064, and the law with experts 0.0057."""
 
@@ -198,3 +210,8 @@ def test_a_regression_stays_one_where_a_server_may_do_that_and_nothing_is_record
     assert invalid(physics.spoilt(RECIPE_QUIET, slow, recording=True)) == {8, 16}
     contradicted = judged(SWEEP, Outcome.REGRESSION, rate=1.6)
     assert invalid(physics.spoilt(RECIPE_QUIET, contradicted)) == {*SWEEP}
+
+
+def test_where_no_spread_between_starts_is_stated_a_law_allows_for_what_an_alarm_does() -> None:
+    (found,) = physics.sweep(SHIPPED, [point(1, [(1, 10.0), (1, 10.2)])])
+    assert found.between == UNSTATED

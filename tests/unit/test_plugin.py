@@ -181,6 +181,12 @@ def test_a_seam_that_is_gone_stops_the_launcher_with_its_name(monkeypatch, capsy
     assert "DeepseekV4DecoderLayer.hc_pre is not defined" in printed
 
 
+def test_a_patch_without_a_seam_on_this_release_and_card_stops_the_launcher_already(monkeypatch):
+    monkeypatch.setattr(plugin, "seams_for", lambda *asked: ())
+    with pytest.raises(PluginError, match=r"topk.*0\.5\.16.*sm_90.*seams\.py"):
+        plugin.require_seams(("topk",), "0.5.16", "sm_90")
+
+
 def test_any_other_failure_of_the_plug_in_stops_the_server_too(monkeypatch, capsys):
     def broken(environ):
         raise KeyError("unforeseen")

@@ -35,7 +35,38 @@ def test_captured_calls_are_kept_by_batch_size_and_eager_ones_by_second():
         "capturing": {"1": 2, "64": 1},
         "eager_by_second": {"100": 1, "102": 1},
         "eager_before": 0,
+        "prefill": 0,
     }
+
+
+def test_calls_of_a_batch_that_decodes_nothing_are_kept_apart_captured_or_not():
+    capturing = Switch(False)
+    counts = Counts(None, {}, capturing, Switch(100.0))
+    counts.note("sparse_mla", 1)
+    with counts.decoding_nothing():
+        counts.note("sparse_mla", 256)
+        capturing.value = True
+        counts.note("sparse_mla", 64)
+    counts.note("sparse_mla", 64)
+    calls = counts.document()["calls"]["sparse_mla"]
+    assert calls["capturing"] == {"64": 1}
+    assert calls["eager_by_second"] == {"100": 1}
+    assert calls["prefill"] == 2
+
+
+def test_a_prefill_that_fails_is_over_all_the_same():
+    counts = Counts(None, {}, Switch(False), Switch(100.0))
+    with pytest.raises(RuntimeError, match="out of memory"), counts.decoding_nothing():
+        raise RuntimeError("out of memory")
+    counts.note("sparse_mla", 1)
+    assert counts.document()["calls"]["sparse_mla"]["eager_by_second"] == {"100": 1}
+
+
+def test_a_patch_that_only_prefilled_is_in_the_file():
+    counts = Counts(None, {}, Switch(False), Switch(100.0))
+    with counts.decoding_nothing():
+        counts.note("sparse_mla", 256)
+    assert counts.document()["calls"]["sparse_mla"]["prefill"] == 1
 
 
 def test_old_seconds_are_folded_and_not_lost():

@@ -121,6 +121,54 @@ def test_sglangs_calls_reach_our_kernels_and_are_counted(tmp_path):
     assert calls == {"sparse_mla": 1, "indexer": 1, "topk": 2}
 
 
+ATTENTION = """
+from sglang.srt.layers.attention import deepseek_v4_backend as backend
+if ARCH == "sm_120":
+    plugin.card_arch = lambda: ARCH
+    backend._is_sm120 = True
+load_plugins()
+import time
+from types import SimpleNamespace
+import torch
+from sglang.srt.mem_cache.deepseek_v4_memory_pool import DeepSeekV4TokenToKVPool
+from sglang.srt.model_executor.forward_batch_info import ForwardMode
+
+def attend(mode, rows):
+    pool = object.__new__(DeepSeekV4TokenToKVPool)
+    pool.get_swa_key_buffer_radix = lambda layer: torch.zeros(1, 256 * 584, dtype=torch.uint8)
+    pool.swa_window_size, pool.swa_kv_pool = 256, SimpleNamespace(kv_cache_total_dim=584)
+    core = object.__new__(backend.DSV4AttnMetadata)
+    core.swa_page_indices, core.swa_topk_lengths = torch.zeros(rows, 64), torch.ones(rows)
+    core.c1_flashmla_metadata = None
+    here = SimpleNamespace(mtp_enabled=False, forward_metadata=SimpleNamespace(core_attn_metadata=core),
+                           token_to_kv_pool=pool, head_dim_v=512, softmax_scale=1.0)
+    q = torch.zeros(rows, 64, 512, dtype=torch.bfloat16)
+    return backend.DeepseekV4AttnBackend.forward(
+        here, q=q, k=q, v=q, layer=SimpleNamespace(layer_id=0), compress_ratio=0, save_kv_cache=False,
+        attn_sink=torch.zeros(64), forward_batch=SimpleNamespace(forward_mode=mode))
+
+for mode, rows in ((ForwardMode.EXTEND, 256), (ForwardMode.EXTEND, 1), (ForwardMode.DECODE, 3)):
+    print(tuple(attend(mode, rows).shape))
+time.sleep(1.5)
+"""
+
+
+@pytest.mark.timeout(290)
+@pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
+def test_sglangs_own_backend_prefills_through_the_patched_function_and_only_its_decode_counts_as_one(tmp_path, arch):
+    stub(tmp_path, FLASH_MLA)
+    counts = tmp_path / "counts.json"
+    kernel = "dsv4_kernels.sparse_mla_decode = lambda q, *args: (q, None)\n"
+    script = PRETEND + f"ARCH = {arch!r}\n" + kernel + ATTENTION
+    environ = {"DSV4_PATCHES": "sparse_mla", "DSV4_COUNTS_FILE": str(counts), "SGLANG_OPT_FLASHMLA_SPARSE_PREFILL": "0"}
+    done = run(tmp_path, script, **environ)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["(256, 64, 512)", "(1, 64, 512)", "(3, 64, 512)"]
+    (path,) = tmp_path.glob("counts.json.*")
+    calls = json.loads(path.read_text())["calls"]["sparse_mla"]
+    assert (sum(calls["eager_by_second"].values()), calls["prefill"]) == (1, 2)
+
+
 REFUSALS = """
 HookRegistry.register("sgl_kernel.flash_mla.flash_mla_with_kvcache", lambda *a, **k: None, HookType.REPLACE)
 try:

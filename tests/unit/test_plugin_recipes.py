@@ -50,6 +50,9 @@ def test_a_recipe_bears_its_files_name(recipe):
 
 def test_the_plug_in_takes_the_recipes_patches_and_finds_nothing_that_goes_round_them(recipe):
     arch = "sm_120" if "rtxpro6000" in recipe["name"] else "sm_90"
+    if recipe["name"] == "v4-flash-nvfp4-tp8-rtxpro6000-stock":
+        assert "patch" not in recipe, "SGLang alone"
+        return
     patch = recipe["patch"]
     environ = {"DSV4_PATCHES": ",".join(patch["patches"]), "DSV4_FALLBACK": ",".join(patch.get("fallback", []))}
     chosen = choose_patches(read_settings(environ), arch)
@@ -61,6 +64,18 @@ def test_the_plug_in_takes_the_recipes_patches_and_finds_nothing_that_goes_round
 
     assert chosen, "a GPU recipe that patches nothing proves nothing"
     assert [conflicts(name, arch, switch) for name in chosen] == [""] * len(chosen)
+
+
+LARGE_PREFILL = 11673
+"""Rows above which 0.5.15.post1 prefills by FlashMLA whatever the switch says (dsv4/metadata.py:51)."""
+
+
+def test_on_sm_120_no_release_prefills_with_a_kernel_that_has_no_build_for_the_card(recipe):
+    """0.5.15.post1 prefills by FlashMLA, which refuses all but sm_90 and sm_100, on sm_120 too unless its switch is off
+    (deepseek_v4_backend.py:1405); from 0.5.16 on it does not, and the switch means nothing there."""
+    if "rtxpro6000" in recipe["name"]:
+        assert recipe["server"]["env"]["SGLANG_OPT_FLASHMLA_SPARSE_PREFILL"] == "0"
+        assert recipe["server"]["args"]["chunked_prefill_size"] <= LARGE_PREFILL
 
 
 def test_each_step_adds_one_kernel_to_the_one_before_it():

@@ -86,6 +86,17 @@ def test_decode_outside_a_graph_in_a_samples_window_is_invalid(tmp_path: Path) -
     assert check(tmp_path, "v4mini-patched", windows=[(300.0, 310.0)]) == []
 
 
+def test_a_server_that_does_not_say_which_graphs_it_captured_is_unproved_unless_its_recipe_says_why(
+    tmp_path: Path,
+) -> None:
+    asked = load("v4mini-patched")
+    counted(tmp_path, proof.asked(asked), eager={"100": 600})
+    silent = {"tp_size": 1}
+    assert set(check(tmp_path, "v4mini-patched", info=silent)) == {"NOT_CAPTURED"}
+    eager = asked.model_copy(update={"graphs_reason": "a study of eager decode"})
+    assert proof.PatchProof.of(eager, tmp_path / "c", model(tmp_path), silent, "").check() == []
+
+
 def test_a_plug_in_that_failed_in_the_log_is_invalid(tmp_path: Path) -> None:
     counted(tmp_path, proof.asked(load("v4mini-patched")))
     assert check(tmp_path, "v4mini-patched", log="[x] Failed to load plugin dsv4: no\n") == ["LOG"]

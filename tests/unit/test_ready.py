@@ -94,7 +94,7 @@ def test_the_sweep_sends_exact_ids_for_one_token_and_flushes_the_cache(serve: An
 
 def burst(folder: Path) -> recipe.Recipe:
     """Bursts alone, with ``folder/cache`` to look into."""
-    (folder / "cache").mkdir()
+    (folder / "cache").mkdir(exist_ok=True)
     return SHORT.model_copy(
         update={
             "warmup": RECIPE.warmup.model_copy(update={"prompt_lengths": [], "burst_sizes": [1, 3], "max_rounds": 2}),
@@ -103,7 +103,10 @@ def burst(folder: Path) -> recipe.Recipe:
     )
 
 
-def test_bursts_are_sent_at_once_with_the_lengths_of_their_answers(serve: Any, tmp_path: Path) -> None:
+def test_bursts_are_sent_at_once_with_the_lengths_of_their_answers(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
     answers = {1: [{"meta_info": {}}], 3: [{"meta_info": {}}] * 3}
     web, server = serve(body=lambda asked: answers[len(asked["input_ids"])])
     windows: list[tuple[float, float]] = []
@@ -117,9 +120,15 @@ def test_bursts_are_sent_at_once_with_the_lengths_of_their_answers(serve: Any, t
     assert len(windows) == 1
 
 
-def test_bursts_that_compile_are_sent_again(serve: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("folder", ["cache", ".cache/torchinductor"])
+def test_bursts_that_compile_are_sent_again(
+    serve: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    cache = tmp_path / folder
+    cache.mkdir(parents=True, exist_ok=True)
+
     def compiling(asked: dict[str, Any]) -> Any:
-        cache = tmp_path / "cache"
         (cache / f"{len(list(cache.iterdir()))}.cubin").write_text("compiled")
         time.sleep(3 * jit_files.CLOCK_SECONDS)  # no server is so fast that a round ends within a file's clock
         return [{"meta_info": {}}] * len(asked["input_ids"])

@@ -48,6 +48,11 @@ def test_malformed_toml_names_the_file_and_the_line(tmp_path: Path) -> None:
         ("samples = 3", "samples = 9", "max_samples (6) is below samples (9)"),
         ("enable_metrics = true", "port = 1", "'port' is set by the harness"),
         ("enable_metrics = true", '"bad flag" = 1', "'bad flag' is not a server flag"),
+        (
+            'HF_HUB_OFFLINE = "1"',
+            'TRITON_CACHE_DIR = "/x"',
+            "TRITON_CACHE_DIR: set by the harness; list the folder in jit_c",
+        ),
         ('generator = "tiny-llama"', 'generator = "tiny-llama"\npath = "x"', "exactly one of"),
         ("schema = 1", "schema = 2", "key 'schema'"),
         ("[bounds]", "[bounds]\nmax_b_ms = 1\nexperts = [256, 6]", "bounds.max_b_ms can be tested from 4 points on"),

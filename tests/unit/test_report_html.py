@@ -83,6 +83,17 @@ def test_each_thing_measured_is_on_the_page(name):
     assert lost == []
 
 
+def test_clock_power_and_heat_stand_with_the_samples_of_a_gpu_and_with_no_others() -> None:
+    data = RED.model_dump(mode="json")
+    place = next(f"/points/{i}/samples/0" for i, point in enumerate(data["points"]) if point["samples"])
+    own = {"clock_mhz": 1755, "clock_low_mhz": 1740, "power_w": 412.5, "hottest_c": 61}
+    assert not Page(html.render(RED)).paths & {f"{place}/{name}" for name in own}
+    data["points"][int(place.split("/")[2])]["samples"][0] |= own
+    page = Page(html.render(RunResult.model_validate(data)))
+    assert page.paths >= {f"{place}/{name}" for name in own}
+    assert {"1,755", "1,740", "412.5", "61", "hottest, °C"} <= {text.strip() for text in page.texts}
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_each_mark_and_number_carries_the_exact_json(name):
     result = jsonfile.read(CASES / f"{name}.json")

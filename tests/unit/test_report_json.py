@@ -23,6 +23,13 @@ def test_a_result_survives_writing_and_reading(name, tmp_path):
     assert jsonfile.read(tmp_path / "result.json") == before
 
 
+def test_a_result_from_before_a_samples_power_and_heat_were_kept_is_read():
+    data = json.loads((CASES / "green.json").read_text(encoding="utf-8"))
+    for sample in (s for point in data["points"] for s in point["samples"]):
+        del sample["power_w"], sample["hottest_c"]
+    assert jsonfile.parse(json.dumps(data)) == jsonfile.read(CASES / "green.json")
+
+
 def test_the_same_result_gives_the_same_bytes():
     assert jsonfile.dump(load("red")) == jsonfile.dump(load("red")) == (CASES / "red.json").read_text(encoding="utf-8")
 

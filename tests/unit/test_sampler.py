@@ -63,6 +63,7 @@ class Client:
 
 @pytest.fixture
 def take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Taken]:
+    monkeypatch.setenv("HOME", str(tmp_path))  # what other tests compile meanwhile is none of these samples'
     monkeypatch.setattr(http, "flush_cache", lambda url, patience: None)
     monkeypatch.setattr(http, "counters", lambda url: None)
 
@@ -96,12 +97,14 @@ def of(taken: Taken, kind: ProblemKind) -> list[Any]:
     return [p for p in taken.problems if p.kind is kind]
 
 
-def test_a_samples_clocks_are_stored_with_it(take: Callable[..., Taken]) -> None:
+def test_a_samples_clocks_power_and_heat_are_stored_with_it(take: Callable[..., Taken]) -> None:
     taken = take(nvml=FakeNvml(gpus=2, processes=[(0, os.getpid())]))
     (row,) = point_results.sample_rows([taken])
     assert (row.clock_mhz, row.throttle) == (1755, [])
+    assert (row.power_w, row.hottest_c) == (413.5, 52)  # the second GPU's, which takes more and is hotter
     assert not of(taken, ProblemKind.FOREIGN_PROCESS)
-    assert point_results.sample_rows([take()])[0].clock_mhz is None
+    (bare,) = point_results.sample_rows([take()])
+    assert (bare.clock_mhz, bare.power_w, bare.hottest_c) == (None, None, None)
 
 
 def test_throttling_and_strangers_make_the_sample_invalid_and_are_named(take: Callable[..., Taken]) -> None:
@@ -126,6 +129,15 @@ def test_a_kernel_compiled_during_the_sample_makes_it_invalid(take: Callable[...
     taken = take(Client(during=lambda: (tmp_path / "jit" / "k.cubin").touch()))
     (compiled,) = of(taken, ProblemKind.JIT)
     assert compiled.evidence == ("jit/k.cubin",)
+
+
+def test_so_does_one_by_a_compiler_that_the_recipe_does_not_list(take: Callable[..., Taken], tmp_path: Path) -> None:
+    graph = tmp_path / ".cache" / "torchinductor" / "ab" / "graph.py"
+    graph.parent.mkdir(parents=True)
+    taken = take(Client(during=graph.touch))
+    (compiled,) = of(taken, ProblemKind.JIT)
+    assert compiled.evidence == ("torchinductor/ab/graph.py",)
+    assert not taken.counts
 
 
 def test_a_patch_that_is_not_proved_makes_the_sample_invalid(take: Callable[..., Taken], tmp_path: Path) -> None:

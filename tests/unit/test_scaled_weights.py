@@ -9,6 +9,7 @@ import torch
 from dsv4_kernels.sglang_plugin import plugin
 from dsv4_kernels.sglang_plugin import scaled_weights as weights
 from dsv4_kernels.sglang_plugin.scaled_weights import fill
+from dsv4_kernels.sglang_plugin.shards import Shard
 
 FP8 = torch.float8_e4m3fn
 
@@ -47,6 +48,53 @@ def test_another_name_or_seed_gives_other_weights_and_the_same_gives_the_same(mo
     assert len(torch.unique(in_parts, dim=0)) == 256
 
 
+def test_the_numbers_do_not_depend_on_torchs_default_dtype():
+    names = ("layer.proj.weight", "layer.attn_sink")
+    shapes = ((64, 128), (640,))
+
+    def drawn():
+        parameters = {name: torch.empty(shape, dtype=torch.float32) for name, shape in zip(names, shapes, strict=True)}
+        fill(parameters)
+        return parameters
+
+    usual = drawn()
+    torch.set_default_dtype(torch.bfloat16)  # under which SGLang loads a model
+    try:
+        loaded = drawn()
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert all(torch.equal(usual[name], loaded[name]) for name in names)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, FP8])
+def test_each_shard_of_a_matrix_has_numbers_of_its_own_and_the_first_those_of_a_whole_one(dtype):
+    def drawn(place):
+        parameters = {"layer.proj.weight": torch.empty(256, 512).to(dtype)}
+        fill(parameters, split={"layer.proj.weight": Shard(place)})
+        return parameters["layer.proj.weight"].float()
+
+    whole = filled(dtype=dtype)["layer.proj.weight"].float()
+    assert torch.equal(drawn(""), whole)
+    assert torch.equal(drawn("1"), drawn("1"))
+    correlation = torch.corrcoef(torch.stack([drawn("1").flatten(), whole.flatten()]))[0, 1]
+    assert abs(correlation) < 0.02
+
+
+def test_a_product_that_ranks_add_up_keeps_the_size_of_what_it_is_given():
+    given = torch.randn(64, 1024, generator=torch.Generator().manual_seed(0))
+    out = torch.zeros(64, 256)
+    for rank in range(4):
+        shard = {
+            "layer.proj.weight": torch.empty(256, 256, dtype=FP8),
+            "layer.proj.weight_scale_inv": torch.empty(2, 2),
+        }
+        place = Shard(str(rank or ""), inputs=4)
+        fill(shard, split=dict.fromkeys(shard, place))
+        weight = shard["layer.proj.weight"].float() * shard["layer.proj.weight_scale_inv"][0, 0]
+        out += given[:, 256 * rank : 256 * (rank + 1)] @ weight.T
+    assert 0.95 < out.std().item() < 1.05
+
+
 def test_vectors_are_of_the_size_that_a_model_has():
     given = {
         "layers.0.input_layernorm.weight": torch.full((8,), math.nan),
@@ -69,11 +117,24 @@ def test_vectors_are_of_the_size_that_a_model_has():
     assert compressed.eq(2).all()
     assert scale.eq(0.5).all()
     assert base.eq(0).all()
-    assert bias.eq(0).all()
+    assert 25 < bias.std().item() < 40
     assert 0.9 < sink.std().item() < 1.1
     assert kv.item() == -1.0  # negative: SGLang then takes 1, and refuses a 0
     assert ids.eq(0).all()
     assert 0.95 < embed.std().item() < 1.05
+
+
+@pytest.mark.parametrize("layer", range(3, 43))
+def test_a_router_sends_every_token_to_the_same_experts_whatever_is_rounded(layer):
+    """Its scores, sqrt(softplus(x)) of random x, decide between two experts only where their biases are that close."""
+    name = f"model.layers.{layer}.mlp.gate.e_score_correction_bias"
+    bias = filled(name, (256,), torch.float32)[name]
+    scores = torch.nn.functional.softplus(torch.randn(2000, 256, generator=torch.Generator().manual_seed(layer))).sqrt()
+    chosen = torch.topk(scores + bias, 6).indices.sort().values
+    noise = torch.randn(scores.shape, generator=torch.Generator().manual_seed(layer + 1))
+    rounded = torch.topk(scores * (1 + 0.005 * noise) + bias, 6).indices.sort().values
+    assert (chosen == rounded).all(-1).float().mean() > 0.99, "0.82 without a bias"
+    assert scores.gather(-1, chosen).std() > 0.1, "their weights still depend on the token"
 
 
 def test_a_scale_without_its_weight_is_an_error():

@@ -63,9 +63,20 @@ def test_the_decode_of_the_newest_release_is_bound_when_its_backend_is_built():
     assert bound == ["__init__"]
 
 
+BETWEEN = ("0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22")
+BESIDE = (
+    "0.5.15.post2",
+    *(f"{version}.post1" for version in BETWEEN),
+    "0.5.16rc1",
+    "0.5.19.post2.dev3",
+    "0.5.20+cu129",
+)
+
+
 @pytest.mark.parametrize("arch", ["sm_90", "sm_120"])
-@pytest.mark.parametrize("version", [*VERSIONS, "0.5.16", "0.5.17", "0.5.18", "0.5.19", "0.5.20", "0.5.21", "0.5.22"])
+@pytest.mark.parametrize("version", [*VERSIONS, *BETWEEN, *BESIDE])
 def test_every_kernel_patch_has_a_seam_on_both_cards_in_every_version(version, arch):
+    assert supported(version)
     hooks = [s for s in seams_for(version, KERNEL_PATCHES, arch) if s.use == "hook"]
     assert {s.patch for s in hooks} == set(KERNEL_PATCHES)
 
@@ -78,10 +89,24 @@ def test_no_two_seams_of_one_patch_share_a_target(version):
 
 
 @pytest.mark.parametrize(
-    ("version", "expected"), [("0.5.15", False), ("0.5.15.post1", True), ("0.5.23", True), ("0.5.24", False)]
+    ("version", "expected"),
+    [
+        ("0.5.15", False),
+        ("0.5.15.post1", True),
+        ("0.5.23", True),
+        ("0.5.23+cu130", True),
+        ("0.5.23.post1", False),
+        ("0.5.24", False),
+    ],
 )
 def test_only_the_versions_that_were_read_are_supported(version, expected):
     assert supported(version) is expected
+
+
+@pytest.mark.parametrize("version", BESIDE)
+def test_a_release_beside_another_has_that_ones_seams(version):
+    base = "0.5.15.post1" if version.startswith("0.5.15") else version[:6]
+    assert seams_for(version) == seams_for(base)
 
 
 def _seam(**changes) -> Seam:

@@ -128,10 +128,26 @@ def test_what_the_other_points_show_of_the_starts_counts_but_for_no_more_than_it
     seen = stats.between_starts([(wide.tolist(), starts.tolist())])
     assert seen.df == 199
     assert math.sqrt(seen.variance) == pytest.approx(0.05, rel=0.1)
-    own = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+    own = ([1.0] * 20, [i // 2 for i in range(20)])
     borrowed = stats.moderated_spread([own], 0.0, seen)
-    assert borrowed.df == stats.variance.PRIOR_DF + stats.variance.ELSEWHERE_DF + 1
-    assert borrowed.between == pytest.approx(0.05 * math.sqrt(8 / 13), rel=0.1)
+    assert borrowed.df == stats.variance.PRIOR_DF + stats.variance.ELSEWHERE_DF + 9
+    assert borrowed.between == pytest.approx(0.05 * math.sqrt(8 / 21), rel=0.1)
+    two = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+    assert stats.moderated_spread([two], 0.0, seen).df == stats.variance.PRIOR_DF + 1 + 1, (
+        "no more than this point's own"
+    )
+
+
+def test_what_several_starts_are_expected_to_show_may_differ_from_what_is_stated_for_one():
+    agreeing = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
+    expected = stats.moderated_spread([agreeing], 0.001, expected=0.005)
+    assert expected.between == pytest.approx(0.005 * math.sqrt(4 / 5))
+    one = ([1.0, 1.0], [0, 0])
+    assert stats.moderated_spread([one, one], 0.001, expected=0.005).between == 0.001
+    apart = ([1.0, 1.0, 1.1, 1.1], [0, 0, 1, 1])
+    own = stats.moderated_spread([apart], 0.001, expected=0.005)
+    assert (own.df, own.between) == (1, pytest.approx(0.1 / math.sqrt(2))), "a guess far below what is seen is none"
+    assert stats.moderated_spread([apart], 0.001).df == stats.variance.PRIOR_DF + 1, "a stated figure is no guess"
 
 
 def test_other_points_say_nothing_of_a_point_that_has_one_start_a_side():

@@ -49,6 +49,10 @@ def test_two_servers_start_effects_do_not_cancel_and_alternating_starts_show_the
     run = pairs(20, 1.0, 0.001, starts=5, start_effect=0.02, seed=3)
     assert judge_ab(run).outcome is Outcome.INCONCLUSIVE
     assert judge_ab(pairs(20, 0.97, 0.001), bounds=Bounds(between_start=0.02)).outcome is Outcome.INCONCLUSIVE
+    unstated = Bounds(between_start=0.001, unstated=0.01)
+    assert judge_ab(pairs(20, 0.97, 0.001), bounds=unstated).outcome is Outcome.INCONCLUSIVE
+    assert judge_ab(pairs(20, 0.90, 0.001), bounds=unstated).outcome is Outcome.REGRESSION
+    assert judge_ab(pairs(20, 1.0, 0.001), bounds=unstated).outcome is Outcome.PASS
 
 
 def in_turns(rounds=4, each=3, ratio=1.0, spread=0.01, width=0.002, seed=0):

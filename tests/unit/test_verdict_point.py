@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from judging import baseline, noise, sample, samples
 
@@ -109,6 +110,53 @@ def test_a_spread_between_starts_that_the_recipe_states_counts_where_each_side_h
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.samples_needed is None
     assert "starts on each side" in verdict.why
+
+
+UNSTATED = Bounds(between_start=0.001, unstated=0.01)
+"""As the gate makes them of a recipe that says nothing of the spread between its server's starts."""
+
+
+@pytest.mark.parametrize(
+    ("level", "outcome"),
+    [
+        (900, Outcome.REGRESSION),
+        (970, Outcome.INCONCLUSIVE),
+        (1000, Outcome.PASS),
+        (1030, Outcome.PASS),
+        (1100, Outcome.IMPROVED),
+    ],
+)
+def test_where_nothing_says_how_far_starts_differ_one_against_one_shows_large_changes_alone(level, outcome):
+    verdict = judge(samples(noise(10, level=level, seed=1)), baseline(noise(10), bounds=UNSTATED))
+    assert verdict.outcome is outcome
+    assert "the recipe states no spread between starts: until several show it, an alarm allows for 1.00%" in verdict.why
+    if outcome is Outcome.INCONCLUSIVE:
+        assert "starts on each side" in verdict.why
+        assert "--starts" in verdict.advice
+
+
+@pytest.mark.field_case("N09")
+def test_starts_that_differ_unseen_are_no_regressions():
+    """One start against one, 1 % apart as on an H200: every second run was a false alarm."""
+    rng = np.random.default_rng(0)
+    found = [
+        judge(
+            samples(noise(10, 0.002, 1000 * math.exp(rng.normal(0, 0.01)), seed=2 * i)),
+            baseline(noise(5, 0.002, 1000 * math.exp(rng.normal(0, 0.01)), seed=2 * i + 1), bounds=UNSTATED),
+        ).outcome
+        for i in range(300)
+    ]
+    assert found.count(Outcome.REGRESSION) <= 2
+    assert found.count(Outcome.PASS) > 100
+
+
+def test_one_start_draws_no_floor_closer_than_the_relative_bound_unless_the_recipe_states_the_rest():
+    quiet = noise(10, 0.0005)
+    run = samples(noise(10, 0.0005, level=993, seed=1))
+    assert judge(run, baseline(quiet, bounds=UNSTATED)).outcome is Outcome.PASS
+    assert judge(run, baseline(quiet, bounds=Bounds(between_start=0.001))).outcome is Outcome.REGRESSION
+    shown = baseline(quiet, starts=[i // 2 for i in range(10)], bounds=UNSTATED)
+    assert judge(run, shown).metrics[0].floor > baseline(quiet).metrics["throughput"].median * 0.99
 
 
 @pytest.mark.field_case("N05")

@@ -34,6 +34,7 @@ def user(tmp_path):
         "PATH": f"{tmp_path}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": f"{work}:{work / 'kernels'}",
         "PERFGATE_CACHE": str(tmp_path / "cache"),
+        "PERFGATE_LOCKS": str(tmp_path / "cache" / "locks"),
         **{
             f"GIT_{who}_{what}": f"{what.lower()}@example.org"
             for who in ("AUTHOR", "COMMITTER")

@@ -10,6 +10,8 @@ seconds=${2:?usage: first_look.sh OUT SECONDS [DEEP_WORKERS]}
 workers=${3:-0}
 root=$(cd "$(dirname "$0")/../.." && pwd)
 mkdir -p "$out" && out=$(cd "$out" && pwd) && cd "$root" || exit 2
+. tools/gpu/jit_caches.sh
+unset "${jit_variables[@]}" # what is compiled ahead has to be where the servers' is
 python=${PYTHON:-python3}
 gpus=$(nvidia-smi -L | wc -l)
 last=$((gpus - 1))
@@ -32,7 +34,7 @@ if [ "$workers" -gt 0 ]; then
   tools/gpu/deep.sh "$out/deep" $((seconds - 15)) "$workers" >"$out/deep.txt" 2>&1 &
 fi
 wait
-tar -C "$HOME" -cJf "$out/jit-caches.txz" $(cd "$HOME" && ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)
+pack_jit "$HOME" -cJf "$out/jit-caches.txz"
 for recipe in v4mini-patched v4mini-stock v4mini-fallback-1m v4mini-patched-1m; do
   echo "== $recipe" && tail -n 14 "$out/$recipe/look.txt" | cut -c1-400
 done

@@ -4,9 +4,10 @@
 #   tools/gpu/full_campaign.sh launch DIR SECONDS [COMMIT]   copies this checkout into DIR/tree and starts both GPUs' lists there
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
-# ROWS0 and ROWS1 are the lists, in order: RECIPE[:SAMPLES[:STARTS[:POINTS]]] (5, 1 and all), "missing" (v4mini-missing-c64), "outputs" (the
-# answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval" (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts"
-# (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py) and "kernelbench".
+# ROWS0 and ROWS1 are the lists, in order (an empty one is none): RECIPE[:SAMPLES[:STARTS[:POINTS]]] (5, 1 and all), "missing"
+# (v4mini-missing-c64), "outputs" (the answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval"
+# (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts" (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py),
+# "cpumap" (cpu_map.py) and "kernelbench".
 # ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done.
 # All run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
@@ -15,21 +16,23 @@
 set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
-[ $# -ge 3 ] || { sed -n 2,17p "$0"; exit 2; }
+. "$(dirname "$0")/jit_caches.sh"
+[ $# -ge 3 ] || { sed -n 2,15p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
 export PYTHONPATH=$site/nvidia_cutlass_dsl/python_packages:$site
 left() { echo $(($(cat "$dir/end") - $(date +%s))); }
 # The first compiles what is left to compile: a row that matters less. A sample of fallback-1m at C=64 takes 140 s.
-export ROWS0=${ROWS0:-v4mini-step3-1m:3 v4mini-patched:5:3 v4mini-patched-1m v4mini-step2-1m:3 v4mini-step1-1m:3 v4mini-patched-long:3}
-export ROWS1=${ROWS1:-v4mini-stock v4mini-stock-1m v4mini-fallback-1m:3 v4mini-fallback missing outputs kernelbench}
-export ROWS2=${ROWS2:-}
+export ROWS0=${ROWS0-v4mini-step3-1m:3 v4mini-patched:5:3 v4mini-patched-1m v4mini-step2-1m:3 v4mini-step1-1m:3 v4mini-patched-long:3}
+# What shows that the gate can fail comes before what is only measured: time may run out.
+export ROWS1=${ROWS1-outputs missing v4mini-stock v4mini-stock-1m v4mini-fallback-1m:3 v4mini-fallback kernelbench}
+export ROWS2=${ROWS2-}
 all_done() { [ -e "$dir/done0" ] && [ -e "$dir/done1" ] && [ -e "$dir/done2" ]; }
 row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
-  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock v4mini-answers-patched v4mini-broken ;;
+  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock v4mini-answers-patched v4mini-broken=INVALID ;;
   abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   cpumap) tools/gpu/in_home.sh "$HOMES-$1" "$1" timeout 240 "$python" tools/gpu/cpu_map.py "$out/cpumap" >"$out/cpumap.txt" 2>&1 ;;
@@ -53,10 +56,9 @@ launch)
 lists)
   cd "$tree" || exit 2
   # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
-  mkdir -p "$HOMES-0" "$HOMES-1"
-  [ -z "${JIT_CACHES:-}" ] || tar -C "$HOMES-1" -xJf "$JIT_CACHES"
-  HOME=$HOMES-1 CUDA_VISIBLE_DEVICES=1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
-  (cd "$HOMES-1" && tar cf - $(ls -d .cache/tvm-ffi .cache/deep_gemm .tilelang .triton 2>/dev/null)) | tar -C "$HOMES-0" -xf -
+  mkdir -p "$HOMES-0"
+  tools/gpu/in_home.sh "$HOMES-1" 1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
+  pack_jit "$HOMES-1" -cf - | tar -C "$HOMES-0" -xf -
   for gpu in 0 1 2; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
@@ -82,12 +84,7 @@ poll)
     pack
   done
   for gpu in 0 1; do
-    (
-      cd "$HOMES-$gpu" 2>/dev/null || exit
-      found=()
-      for cache in .cache/tvm-ffi .cache/deep_gemm .tilelang .triton; do [ -d $cache ] && found+=("$cache"); done
-      [ ${#found[@]} -eq 0 ] || tar -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz" "${found[@]}"
-    )
+    pack_jit "$HOMES-$gpu" -I 'xz -T0 -1' -cf "$back/jit-$gpu.txz"
   done
   pack
   cat "$out"/gpu?.txt "$out"/gpu0-1.txt "$out"/outputs.txt "$out"/gluon.txt "$out"/cpumap/map.txt 2>/dev/null
@@ -95,5 +92,5 @@ poll)
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 3" ;;
-*) sed -n 2,17p "$0"; exit 2 ;;
+*) sed -n 2,15p "$0"; exit 2 ;;
 esac

@@ -75,6 +75,7 @@ def _copy(cache: torch.Tensor) -> torch.Tensor:
 def time_us(calls: list[Callable[[], object]], replays: int = 40) -> float:
     """Median over cold graph replays of one call each, in microseconds."""
     side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         for call in calls:
             call()
@@ -82,7 +83,8 @@ def time_us(calls: list[Callable[[], object]], replays: int = 40) -> float:
     graphs = []
     for call in calls:
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # On the stream that is warm: what a call keeps for its stream is there, as it is for a server's.
+        with torch.cuda.graph(graph, stream=side):
             call()
         graphs.append(graph)
     flush = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")

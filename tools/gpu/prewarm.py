@@ -5,8 +5,9 @@
 
 A server compiles them one after the other: its own CUDA kernels (tvm-ffi, 10 s each), DeepGEMM's FP8 products (3 s) and the
 hyper-connection's (TileLang, 30 s), which on an H200 took 330 s to the ready line and 160 s of warm-up after it (2026-11-30).
-The caches go below $HOME, where the server looks for them; what is not met here the server compiles as ever. A kernel that
-fails is named, and the exit status is then 1. Needs SGLang 0.5.15.post1 on PYTHONPATH and a Hopper card.
+The caches go below $HOME, where the server looks for them (tools/gpu/in_home.sh unsets what would move them); what is not met
+here the server compiles as ever. A kernel that fails is named, and the exit status is then 1. Needs SGLang 0.5.15.post1 on
+PYTHONPATH and a Hopper card.
 """
 
 from __future__ import annotations

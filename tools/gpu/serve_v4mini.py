@@ -43,11 +43,10 @@ from perfgate.patch_proof import (  # noqa: E402
     calls_a_step,
     check_counts,
     check_log,
-    check_trace,
-    kernel_names,
     read_counts,
 )
 from perfgate.server import http  # noqa: E402
+from perfgate.trace_proof import check_trace, kernel_names  # noqa: E402
 
 
 def main() -> int:
@@ -176,9 +175,10 @@ def prove(name, recipe, server, counts, windows, options, end) -> list[ProofProb
     keep(options, {"recipe": name, "counts": [c.model_dump(by_alias=True) for c in found]})
     problems += check_counts(found, required, sizes, calls_a_step(ratios), ranks, windows)
     if options.trace:
-        seen = replay.take(server.url, options.work / f"{name}-trace", min(90.0, end - time.monotonic()))
-        keep(options, {"recipe": name, "kernels": sorted(kernel_names(seen))})
-        problems += check_trace(seen, required)
+        seconds = min(90.0, end - time.monotonic())
+        for rank, seen in replay.take(server.url, options.work / f"{name}-trace", seconds, ranks).items():
+            keep(options, {"recipe": name, "rank": rank, "kernels": sorted(kernel_names(seen))})
+            problems += check_trace(seen, required, calls_a_step(ratios))
     proved = ", ".join(required) or "no patch asked for"
     print(f"{name}: graphs {sizes}; {proved}: {'proved' if not problems else 'NOT proved'}", flush=True)
     return problems

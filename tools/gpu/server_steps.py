@@ -15,10 +15,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from perfgate import jit_caches
 from perfgate.server import http
 
 READY = "The server is fired up and ready to roll!"
-CACHES = (".cache/tvm-ffi", ".cache/deep_gemm", ".tilelang", ".triton")
+CACHES = tuple(one.folder.removeprefix("~/") for one in jit_caches.KNOWN if one.folder != "~/.cache/sglang")
+"""Below HOME. SGLang's own cache also holds what it measured of one machine, and stays there."""
 
 
 class StepFailed(RuntimeError):
@@ -42,6 +44,7 @@ def environment(recipe: dict[str, Any], path: list[str], counts: Path) -> dict[s
     inherited = [p for p in kept.get("PYTHONPATH", "").split(os.pathsep) if p]
     return {
         **kept,
+        **jit_caches.variables(recipe["server"].get("jit_caches", []), kept),
         **recipe["server"].get("env", {}),
         "PYTHONPATH": os.pathsep.join([*path, *inherited]),
         "PYTHONUNBUFFERED": "1",

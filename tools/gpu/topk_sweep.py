@@ -22,14 +22,21 @@ from dsv4_kernels.topk import _launch  # noqa: E402
 from dsv4_kernels.topk_table import TopKConfig, choose  # noqa: E402
 from kit.arguments import TopKInputs  # noqa: E402
 from kit.topk import assert_topk  # noqa: E402
+from kit.untimed import GATHER, WAYS  # noqa: E402
 from mla_sweep import time_us  # noqa: E402
 
 K = 512
-SHAPES = [(1, 4_096), (1, 65_536), (16, 16_384), (64, 4_096), (64, 65_536), (64, 262_144)]
-GATHER = {"room": 1024, "floor_warps": 16, "select_warps": 32}
+SHAPES = [
+    (1, 4_096, 4_096), (1, 65_536, 65_536), (16, 16_384, 16_384), (64, 4_096, 4_096), (64, 65_536, 65_536),
+    (64, 65_536, 4_097 * 64), (64, 262_144, 4_097 * 64),
+]  # fmt: skip
+"""Rows, their length and the scores' width: the last two as a server with a context of 1,048,576 has them."""
 NARROW = {"wide": True, "step": 1024, "narrow_warps": 4}
 CHANGES = [
-    {}, GATHER, GATHER | {"wide": True}, GATHER | {"pdl": True}, GATHER | {"wide": True, "pdl": True},
+    {}, *(GATHER | {"wide": True, "pdl": pdl} | way for pdl in (False, True) for way in WAYS),
+    GATHER | {"wide": True, "fused": True, "compact": True, "programs": 1024},
+    GATHER | {"wide": True, "fused": True, "compact": True, "narrow_warps": 4, "chunk": 256},
+    GATHER, GATHER | {"pdl": True},
     GATHER | {"narrow_warps": 4, "chunk": 256}, GATHER | {"chunk": 1024}, GATHER | {"floor_warps": 32},
     GATHER | {"select_warps": 16}, GATHER | {"wide": True, "narrow_warps": 4, "chunk": 256},
     {"pdl": True}, {"pdl": True, **NARROW}, NARROW, {"wide": True}, {"wide": True, "step": 2048},
@@ -41,11 +48,13 @@ CHANGES = [
 ]  # fmt: skip
 
 
-def make_inputs(rows: int, length: int, seed: int) -> TopKInputs:
+def make_inputs(rows: int, length: int, width: int, seed: int) -> TopKInputs:
     torch.manual_seed(seed)
-    pages = length // 64
+    pages = width // 64
+    scores = torch.randn(rows, width, device="cuda")
+    scores[:, length:] = -torch.inf
     return TopKInputs(
-        scores=torch.randn(rows, length, device="cuda"),
+        scores=scores,
         seq_lens=torch.full((rows,), length, dtype=torch.int32, device="cuda"),
         page_table=torch.randperm(rows * pages, device="cuda").int().view(rows, pages),
         page_size=64,
@@ -108,17 +117,17 @@ def main() -> int:
     table = choose(card.name, K)
     start = time.monotonic()
     print(f"{torch.cuda.get_device_name()}: top {K}, us, cold L2", flush=True)
-    for rows, length in SHAPES:
-        sets = [make_inputs(rows, length, seed) for seed in range(4)]
+    for rows, length, width in SHAPES:
+        sets = [make_inputs(rows, length, width, seed) for seed in range(4)]
         first = sets[0]
         cells = [
             attempt("SGLang v2", lambda f=first: check_multiset(sglang(f)(), f), lambda s=sets: [sglang(i) for i in s]),
             attempt("torch.topk", lambda: None, lambda s=sets: [torch_topk(i) for i in s]),
         ]
-        print(f"B={rows} L={length}: {'  '.join(cells)}", flush=True)
+        print(f"B={rows} L={length} of {width}: {'  '.join(cells)}", flush=True)
         for change in CHANGES:
             if time.monotonic() - start > options.seconds:
-                print(f"out of time before B={rows} L={length} {change}")
+                print(f"out of time before B={rows} L={length} of {width} {change}")
                 break
             config = replace(table, **change)
             name = "  table" if not change else "  " + ",".join(f"{key}={value}" for key, value in change.items())

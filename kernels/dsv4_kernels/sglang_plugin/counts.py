@@ -2,7 +2,8 @@
 
 Under CUDA graphs Python runs only while a graph is captured, so calls are kept apart: while capturing, by number of
 query rows (one call a layer and captured size is expected), and eager, by second (so that a reader can ask for those
-inside a measured window). Replays are proved by a trace instead (perfgate.patch_proof).
+inside a measured window). Those of a batch that is known to decode nothing are a number beside both. Replays are proved by
+a trace instead (perfgate.trace_proof).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import os
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ class Counts:
         self._captured: dict[str, Counter[int]] = defaultdict(Counter)
         self._eager: dict[str, Counter[int]] = defaultdict(Counter)
         self._before: Counter[str] = Counter()
+        self._prefill: Counter[str] = Counter()
+        self._nothing_decoded = False
         self._dirty = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -51,7 +54,9 @@ class Counts:
     def note(self, patch: str, rows: int) -> None:
         """Count one call of ``patch`` with ``rows`` query rows (decode: the batch size)."""
         with self._lock:
-            if self._capturing():
+            if self._nothing_decoded:
+                self._prefill[patch] += 1
+            elif self._capturing():
                 self._captured[patch][rows] += 1
             else:
                 self._eager[patch][int(self._clock())] += 1
@@ -61,6 +66,15 @@ class Counts:
                 self._thread = threading.Thread(target=self._write_when_dirty, name="dsv4-counts", daemon=True)
                 self._thread.start()
 
+    @contextlib.contextmanager
+    def decoding_nothing(self) -> Iterator[None]:
+        """While SGLang's one forward thread works on a batch that decodes nothing (forward_mode)."""
+        self._nothing_decoded = True
+        try:
+            yield
+        finally:
+            self._nothing_decoded = False
+
     def document(self) -> dict[str, Any]:
         """What is written to the file."""
         with self._lock:
@@ -68,12 +82,13 @@ class Counts:
             for patch, seconds in self._eager.items():
                 for second in [s for s in seconds if s < horizon]:
                     self._before[patch] += seconds.pop(second)
-            names = sorted(set(self._captured) | set(self._eager))
+            names = sorted({*self._captured, *self._eager, *self._prefill})
             calls = {
                 name: {
                     "capturing": {str(rows): n for rows, n in sorted(self._captured[name].items())},
                     "eager_by_second": {str(second): n for second, n in sorted(self._eager[name].items())},
                     "eager_before": self._before[name],
+                    "prefill": self._prefill[name],
                 }
                 for name in names
             }

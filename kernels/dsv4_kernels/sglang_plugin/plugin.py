@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Any
 
-from dsv4_kernels.sglang_plugin import hooks
+from dsv4_kernels.sglang_plugin import forward_mode, hooks
 from dsv4_kernels.sglang_plugin.broken import broken as broken_kernel
 from dsv4_kernels.sglang_plugin.counts import Counts
 from dsv4_kernels.sglang_plugin.resolve import SeamStatus, check_live, check_source, installed_source, load
@@ -110,7 +110,14 @@ def sglang_switch(name: str) -> bool | str:
 
 
 def require_seams(patches: tuple[str, ...], version: str, arch: str) -> None:
-    """Check by source that every seam inside SGLang is as described. Raises PluginError naming those that are not."""
+    """Check by source that every seam inside SGLang is as described. Raises PluginError naming those that are not, and a
+    patch for which this release has none on this card."""
+    for patch in patches:
+        if not any(s.use == "hook" for s in seams_for(version, (patch,), arch)):
+            raise PluginError(
+                f"patch {patch}: no seam is known for SGLang {version} on {arch}; add it to "
+                "dsv4_kernels/sglang_plugin/seams.py, or leave the patch out of DSV4_PATCHES"
+            )
     _refuse_problems(
         [check_source(s, installed_source) for s in seams_for(version, patches, arch) if s.in_sglang], version
     )
@@ -122,7 +129,8 @@ def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | N
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
     chosen = {patch: reached_seams(patch, version, arch, sglang_switch) for patch in patches}
-    _refuse_problems([check_live(seam) for seams in chosen.values() for seam in seams], version)
+    watched = [seam for patch in patches for seam in watched_seams(patch, version, arch)]
+    _refuse_problems([check_live(s) for s in (*(s for seams in chosen.values() for s in seams), *watched)], version)
     for seams in chosen.values():
         for seam in seams:
             if any(kind is HookType.REPLACE for kind, *_ in HookRegistry._hooks.get(seam.target, ())):
@@ -140,7 +148,16 @@ def hook(patches: tuple[str, ...], version: str, arch: str, counts_file: str | N
             say(f"patch {patch} on {arch}: {seam.target} (sglang {version}, known for {seam.versions})")
             if patch == broken:
                 say(f"patch {patch} is WRONG ON PURPOSE (DSV4_BROKEN): its figures and answers are worth nothing")
+    for seam in watched:
+        HookRegistry.register(
+            seam.target, forward_mode.watch(counts.decoding_nothing, seam.parameters), HookType[seam.hook]
+        )
     counts.write()
+
+
+def watched_seams(patch: str, version: str, arch: str) -> tuple[Seam, ...]:
+    """What is only looked at for one patch, to tell the decodes among its calls from the rest."""
+    return tuple(s for s in seams_for(version, (patch,), arch) if s.use == "watch")
 
 
 def reached_seams(patch: str, version: str, arch: str, switch: Switch) -> tuple[Seam, ...]:

@@ -14,8 +14,15 @@ from typing import Any
 
 import torch
 
+from dsv4_kernels.sglang_plugin.shards import Shard, shards
+
 CODE_STD = 32.0
 """Standard deviation of an FP8 weight's codes: far above e4m3's smallest, and 14 of them below its largest (448)."""
+
+CHOICE_STD = 32.0
+"""Standard deviation of a router's correction bias, beside which its scores (0.5 to 1.5) choose hardly anything. By random
+scores of 256 experts alone a rounding of 0.5 % sends every sixth token to another expert in a layer, and a server would
+differ from itself by as much as from a wrong one. The scores still weigh those that are chosen."""
 
 CHUNK = 1 << 26
 """Elements that are drawn at once, as float32."""
@@ -30,27 +37,34 @@ def scaled_weights_hook(note: Note) -> Callable[..., None]:
 
     def initialize_dummy_weights(model: Any, low: float = 0.0, high: float = 0.0, seed: int = 1234) -> None:
         note("scaled_weights", 0)
-        fill(dict(model.named_parameters()), seed)
+        fill(dict(model.named_parameters()), seed, shards(model))
 
     return initialize_dummy_weights
 
 
-def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234) -> None:
-    """Give every floating parameter its values, in place; each depends on its name and shape alone, not on its dtype.
+def fill(parameters: Mapping[str, torch.Tensor], seed: int = 1234, split: Mapping[str, Shard] | None = None) -> None:
+    """Give every floating parameter its values, in place; each depends on its name, shape and shard, not on its dtype, nor
+    on torch's default one.
 
     Matrices [..., out, in] are normal with standard deviation 1/sqrt(in), rounded to what FP8 codes and a power of two can
     hold, so that a weight is the same number in fp8 with block scales and in bf16. Embeddings (``embed`` in the name) have a
     standard deviation of 1. Scales are that power of two. Vectors: norms 1, those of keys 2, the hyper-connection's scales
-    0.5, sinks normal, all else 0. Single numbers (the KV cache's scales) stay as they are. Raises ValueError for a scale
-    without its weight.
+    0.5, sinks normal, a router's correction bias large (it sends all tokens to the same experts), all else 0. Single numbers
+    (the KV cache's scales) stay as they are. Raises ValueError for a scale without its weight.
+
+    With tensor parallelism each rank draws its shard (``split``, by the parameter's name) by itself: what is not split is
+    the same on all ranks, and two shards of a matrix differ. All sizes of it thus have weights of one distribution, but not
+    the same weights: each is another model, whose answers can be held only to those of a server of the same size.
     """
     for name, parameter in parameters.items():
         if torch.is_floating_point(parameter) and parameter.dim():
+            shard = (split or {}).get(name, Shard())
             scaled = _weight_of_scale(name, parameters)
             if scaled is not None:
-                parameter.data.copy_(torch.full_like(parameter.data, _unit(scaled.shape[-1]), dtype=torch.float32))
+                unit = _unit(scaled.shape[-1] * shard.inputs)
+                parameter.data.copy_(torch.full_like(parameter.data, unit, dtype=torch.float32))
             elif parameter.dim() >= 2:
-                _fill_matrix(name, parameter.data, seed)
+                _fill_matrix(name, parameter.data, seed, shard)
             else:
                 parameter.data.copy_(_vector(name, parameter, seed))
 
@@ -72,14 +86,16 @@ def _weight_of_scale(name: str, parameters: Mapping[str, torch.Tensor]) -> torch
     return None
 
 
-def _fill_matrix(name: str, data: torch.Tensor, seed: int) -> None:
+def _fill_matrix(name: str, data: torch.Tensor, seed: int, shard: Shard) -> None:
     rows = data.reshape(-1, data.shape[-1]) if data.is_contiguous() else data
-    unit = 1.0 / CODE_STD if "embed" in name else _unit(data.shape[-1])
+    unit = 1.0 / CODE_STD if "embed" in name else _unit(data.shape[-1] * shard.inputs)
     step = max(1, CHUNK // max(1, rows[0].numel()))
-    generator = _generator(name, seed, data.device)
+    generator = _generator(name + shard.place, seed, data.device)
     for begin in range(0, len(rows), step):
         part = rows[begin : begin + step]
-        codes = torch.randn(part.shape, generator=generator, device=data.device) * CODE_STD
+        # Named, since torch's default is bf16 while SGLang loads a model.
+        drawn = torch.randn(part.shape, generator=generator, device=data.device, dtype=torch.float32)
+        codes = drawn * CODE_STD
         codes = codes.clamp_(-448, 448).to(torch.float8_e4m3fn)
         quantised = torch.finfo(data.dtype).bits < 16
         part.copy_(codes.to(data.dtype) if quantised else codes.float() * unit)
@@ -94,10 +110,10 @@ def _vector(name: str, parameter: torch.Tensor, seed: int) -> torch.Tensor:
         return torch.full_like(parameter, 2.0 if keys else 1.0)
     if leaf.startswith("hc_") and leaf.endswith("_scale"):
         return torch.full_like(parameter, 0.5)
-    if "sink" in leaf:
+    if "sink" in leaf or leaf == "e_score_correction_bias":
         generator = _generator(name, seed, parameter.device)
-        drawn = torch.randn(parameter.shape, generator=generator, device=parameter.device)
-        return drawn.to(parameter.dtype)
+        drawn = torch.randn(parameter.shape, generator=generator, device=parameter.device, dtype=torch.float32)
+        return (drawn if "sink" in leaf else drawn * CHOICE_STD).to(parameter.dtype)
     return torch.zeros_like(parameter)
 
 

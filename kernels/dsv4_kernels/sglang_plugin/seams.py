@@ -9,13 +9,33 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from dsv4_kernels.sglang_plugin.settings import CPU
 
 FIRST_VERSION = Version("0.5.15.post1")
 LAST_VERSION = Version("0.5.23")
+
+
+@dataclass(frozen=True)
+class Releases:
+    """SGLang's releases from ``first`` to ``last``, both included.
+
+    Compared by base version: 0.5.22.post1, its release candidates and a local build of it are where 0.5.22 is.
+    """
+
+    first: str
+    last: str
+
+    def __contains__(self, version: object) -> bool:
+        return _base(self.first) <= _base(str(version)) <= _base(self.last)
+
+    def __str__(self) -> str:
+        return self.first if self.first == self.last else f"{self.first} to {self.last}"
+
+
+def _base(version: str) -> Version:
+    return Version(Version(version).base_version)
 
 
 @dataclass(frozen=True)
@@ -26,18 +46,18 @@ class Seam:
     ``parameters`` the names that its signature must have, in order (``**name`` for a keyword catch-all);
     ``defined_in`` the module that defines it where ``target``'s module only imports it by name. ``archs`` are the
     cards on which SGLang reaches it, and ``when`` the values that SGLang's switches must have for it to be reached
-    (all of them; a name that is missing here does not matter). ``use`` is "hook" for a function that is replaced and
-    "call" for one that a fallback patch calls.
+    (all of them; a name that is missing here does not matter). ``use`` is "hook" for a function that is replaced, "call"
+    for one that a fallback patch calls and "watch" for one that is called as it is and tells what it is called for.
     """
 
     patch: str
     target: str
-    versions: SpecifierSet
+    versions: Releases
     parameters: tuple[str, ...]
     archs: frozenset[str]
     reason: str
-    hook: Literal["REPLACE", "AFTER"] = "REPLACE"
-    use: Literal["hook", "call"] = "hook"
+    hook: Literal["REPLACE", "AFTER", "AROUND"] = "REPLACE"
+    use: Literal["hook", "call", "watch"] = "hook"
     defined_in: str | None = None
     when: tuple[tuple[str, bool], ...] = field(default=())
 
@@ -59,27 +79,21 @@ class Seam:
 
 def seams_for(version: str, patches: tuple[str, ...] | None = None, arch: str | None = None) -> tuple[Seam, ...]:
     """The seams of ``patches`` (None: all) that hold for an SGLang version, and for a card where one is given."""
-    found = Version(version)
     return tuple(
         seam
         for seam in SEAMS
-        if found in seam.versions
+        if version in seam.versions
         and (patches is None or seam.patch in patches)
         and (arch is None or arch in seam.archs)
     )
 
 
 def supported(version: str) -> bool:
-    """True for the range of releases that the table was read from."""
-    return FIRST_VERSION <= Version(version) <= LAST_VERSION
+    """True for the range of releases that the table was read from; a local build (``+cu130``) counts as its release."""
+    return FIRST_VERSION <= Version(Version(version).public) <= LAST_VERSION
 
 
-def _between(first: str, last: str) -> SpecifierSet:
-    """From ``first`` to ``last``, both included with their post releases."""
-    return SpecifierSet(f">={first},<={last}", prereleases=True)
-
-
-_ALL = _between("0.5.15.post1", "0.5.23")
+_ALL = Releases("0.5.15.post1", "0.5.23")
 _SM90 = frozenset({"sm_90"})
 _SM120 = frozenset({"sm_120"})
 _EITHER = _SM90 | _SM120
@@ -147,16 +161,49 @@ _WHY_NEW = (
 _FLASH_MLA_NEW = (*_FLASH_MLA, "kv_format", "use_legacy")
 
 
-def _decode(patch: str) -> tuple[Seam, ...]:
+_ATTENTION = "sglang.srt.layers.attention.deepseek_v4_backend.DeepseekV4AttnBackend.forward"
+_ATTENTION_OLD = (
+    "self",
+    "q",
+    "k",
+    "v",
+    "layer",
+    "forward_batch",
+    "compress_ratio",
+    "save_kv_cache",
+    "attn_sink",
+    "**_",
+)
+_ATTENTION_NEW = ("self", "q", "k", "v", "layer", "forward_batch", "*args", "**kwargs")
+
+
+def _decode(patch: str, watched: frozenset[str]) -> tuple[Seam, ...]:
+    """The decode on sm_90, and on the ``watched`` cards the method around it that knows whether its batch decodes."""
     return (
-        Seam(patch, _DECODE_SM90_OLD, _between("0.5.15.post1", "0.5.22"), _FLASH_MLA, _SM90, _WHY_OLD),
+        Seam(patch, _DECODE_SM90_OLD, Releases("0.5.15.post1", "0.5.22"), _FLASH_MLA, _SM90, _WHY_OLD),
         Seam(
             patch,
             _DECODE_SM90_NEW,
-            _between("0.5.23", "0.5.23"),
+            Releases("0.5.23", "0.5.23"),
             (*_FLASH_MLA, "kv_format", "use_legacy"),
             _SM90,
             _WHY_NEW,
+        ),
+        *(
+            Seam(
+                patch,
+                _ATTENTION,
+                versions,
+                parameters,
+                watched,
+                "where prefill can take the decode's function, deepseek_v4_backend.py:1312; deepseek_v4_backend.py:4132",
+                hook="AROUND",
+                use="watch",
+            )
+            for versions, parameters in (
+                (Releases("0.5.15.post1", "0.5.20"), _ATTENTION_OLD),
+                (Releases("0.5.21", "0.5.23"), _ATTENTION_NEW),
+            )
         ),
     )
 
@@ -167,16 +214,16 @@ _TOPK_OPS = "sglang.kernels.ops.attention.dsv4.topk"
 
 def _topk(name: str, first: str, last: str, parameters: tuple[str, ...], home: str, line: str) -> tuple[Seam, ...]:
     why = "the default off sm_120" if name.endswith("_v2") else "without SGLANG_OPT_USE_TOPK_V2, as on sm_120"
-    versions = _between(first, last)
+    versions = Releases(first, last)
     return (Seam("topk", f"{_INDEXER}.{name}", versions, parameters, _EITHER, f"{why}, {line}", defined_in=home),)
 
 
 SEAMS: tuple[Seam, ...] = (
-    *_decode("sparse_mla"),
+    *_decode("sparse_mla", _EITHER),
     Seam(
         "sparse_mla",
         _DECODE_SM120_OLD,
-        _between("0.5.15.post1", "0.5.15.post1"),
+        Releases("0.5.15.post1", "0.5.15.post1"),
         ("**kwargs",),
         _SM120,
         "imported by name inside the call, deepseek_v4_backend.py:1420",
@@ -184,7 +231,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "sparse_mla",
         _DECODE_SM120_NEW,
-        _between("0.5.16", "0.5.23"),
+        Releases("0.5.16", "0.5.23"),
         ("**kwargs",),
         _SM120,
         "imported by name inside the call; deepseek_v4_backend.py:4336",
@@ -219,7 +266,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "indexer",
         "sglang.srt.layers.attention.dsa.tilelang_kernel.tilelang_fp8_paged_mqa_logits",
-        _between("0.5.15.post1", "0.5.15.post1"),
+        Releases("0.5.15.post1", "0.5.15.post1"),
         _LOGITS,
         _EITHER,
         "goes ahead of the others where its switch is on, indexer.py:660",
@@ -228,7 +275,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "indexer",
         "sglang.kernels.ops.attention.dsa.tilelang_kernel.tilelang_fp8_paged_mqa_logits",
-        _between("0.5.16", "0.5.23"),
+        Releases("0.5.16", "0.5.23"),
         _LOGITS,
         _EITHER,
         "goes ahead of the others where its switch is on; indexer.py:862, as on sm_120, model_hook.py:501",
@@ -244,7 +291,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "hc_prenorm",
         "sglang.srt.models.deepseek_v4.DeepseekV4DecoderLayer.hc_pre",
-        _between("0.5.15.post1", "0.5.22"),
+        Releases("0.5.15.post1", "0.5.22"),
         _HC_PRE,
         _EITHER,
         "its fp32 branch is a closure, deepseek_v4.py:1214, so the whole method is the seam",
@@ -252,7 +299,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "hc_prenorm",
         "sglang.srt.models.deepseek_v4.DeepseekV4DecoderLayerBase.hc_pre",
-        _between("0.5.23", "0.5.23"),
+        Releases("0.5.23", "0.5.23"),
         _HC_PRE,
         _EITHER,
         "defined in the base class; deepseek_v4.py:3345, reached from deepseek_v4_boundary.py:241",
@@ -268,15 +315,15 @@ SEAMS: tuple[Seam, ...] = (
             use="call",
         )
         for home, versions in (
-            ("sglang.srt.layers.mhc", _between("0.5.15.post1", "0.5.15.post1")),
-            ("sglang.kernels.ops.layernorm.mhc", _between("0.5.16", "0.5.23")),
+            ("sglang.srt.layers.mhc", Releases("0.5.15.post1", "0.5.15.post1")),
+            ("sglang.kernels.ops.layernorm.mhc", Releases("0.5.16", "0.5.23")),
         )
     ),
-    *_decode("fallback_sparse_mla"),
+    *_decode("fallback_sparse_mla", _SM90),
     Seam(
         "fallback_sparse_mla",
         _DECODE_SM120_OLD,
-        _between("0.5.15.post1", "0.5.15.post1"),
+        Releases("0.5.15.post1", "0.5.15.post1"),
         ("**kwargs",),
         _SM90,
         "what sm_120 decodes with, flash_mla_sm120.py:205",
@@ -285,7 +332,7 @@ SEAMS: tuple[Seam, ...] = (
     Seam(
         "fallback_sparse_mla",
         _DECODE_SM120_NEW,
-        _between("0.5.16", "0.5.23"),
+        Releases("0.5.16", "0.5.23"),
         ("**kwargs",),
         _SM90,
         "what sm_120 decodes with; flash_mla_sm120.py:298",
@@ -329,8 +376,8 @@ SEAMS: tuple[Seam, ...] = (
             use="call",
         )
         for name, versions in (
-            ("_prewarm_mhc_pre_kernels", _between("0.5.15.post1", "0.5.16")),
-            ("_prewarm_mhc_kernels", _between("0.5.17", "0.5.23")),
+            ("_prewarm_mhc_pre_kernels", Releases("0.5.15.post1", "0.5.16")),
+            ("_prewarm_mhc_kernels", Releases("0.5.17", "0.5.23")),
         )
     ),
     Seam(

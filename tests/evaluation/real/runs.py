@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from perfgate.baseline import METRICS, Bounds
+from perfgate.baseline import METRICS
 from perfgate.campaign import length_to, warmup_plan
 from perfgate.recipe import Recipe
 from perfgate.result import Outcome
@@ -18,6 +18,7 @@ from perfgate.sampler import Sampler
 from perfgate.stats import median
 from perfgate.verdict import Verdict, judge_ab, run_verdict, step_change
 from perfgate.workload import Plan, Sample
+from perfgate.yardstick import point_bounds
 
 Show = Callable[[str], None]
 Rounds = dict[int, list[dict[str, Sample]]]
@@ -88,17 +89,6 @@ class Bench:
         return taken
 
 
-def bounds(recipe: Recipe, concurrency: int) -> Bounds:
-    """As the gate makes them."""
-    noise = recipe.point(concurrency).noise
-    absolute = {"throughput": noise.throughput, "step_time": noise.step_ms}
-    return Bounds(
-        relative=recipe.bounds.relative,
-        absolute={name: value for name, value in absolute.items() if value > 0},
-        between_start=recipe.bounds.between_start_rel_sd,
-    )
-
-
 def judge_run(
     recipe: Recipe, rounds: Rounds, old: str, new: str, least: int | None = None, most: int | None = None
 ) -> dict[str, Any]:
@@ -113,7 +103,7 @@ def judge_run(
         pairs = [(r[old], r[new]) for r in samples]
         verdicts[concurrency] = judge_ab(
             pairs,
-            bounds=bounds(recipe, concurrency),
+            bounds=point_bounds(recipe, concurrency),
             min_samples=least,
             max_samples=most,
             comparisons=2 * len(rounds),
