@@ -44,6 +44,8 @@ def result(
         predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
         points = [never_asked(p, q) for p, q in zip(points, predicted, strict=True)]
     made = [*checks.all_checks(recipe, facts, points), *checked]
+    drawn = physics.as_extra(recipe, points)
+    points = physics.spoilt(recipe, points, yardstick.recording)
     # An A/B shows ratios: what its new side did beside another server is no run like the others.
     side_by_side = judged_by == "ab"
     apart = fingerprint_differences(yardstick)
@@ -51,8 +53,10 @@ def result(
     failed = [
         c for c in made if not c.outcome.passes and not (yardstick.recording and c.outcome is Outcome.NO_BASELINE)
     ]
-    if outcome.passes and failed:
+    if failed and outcome.passes:
         outcome, why = failed[0].outcome, f"{why}; but check {failed[0].name}: {failed[0].why}"
+    elif failed and yardstick.recording and outcome is Outcome.NO_BASELINE:  # which says nothing against a recording
+        outcome, why = failed[0].outcome, f"check {failed[0].name}: {failed[0].why}"
     own = {} if side_by_side else past_runs.entries(points, today(started_at), commit, yardstick.recording)
     past = past_runs.merged(yardstick.file, yardstick.past, own)
     outside = seconds - data.server_seconds - data.client_seconds
@@ -88,6 +92,7 @@ def result(
         ],
         extra={
             **extras(points, data, yardstick, facts),
+            **({"scaling": drawn} if drawn is not None else {}),
             **({"history": past_runs.as_extra(past)} if past else {}),
             **(extra or {}),
         },
@@ -127,10 +132,8 @@ def never_asked(point: PointResult, prediction: preflight.Prediction) -> PointRe
 def extras(
     points: Sequence[PointResult], data: CampaignData, yardstick: Yardstick, facts: checks.ServerFacts | None
 ) -> dict[str, Any]:
-    """The parts that only some runs have: scaling, predictions, loosened and orphaned baselines."""
+    """The parts that only some runs have: predictions, loosened and orphaned baselines."""
     found: dict[str, Any] = {}
-    if (scaling := physics.as_extra(yardstick.recipe, points)) is not None:
-        found["scaling"] = scaling
     if facts is not None:
         predicted = preflight.predict(facts.capacity, [p.plan for p in data.points.values()])
         outcomes = {p.concurrency: p for p in points}

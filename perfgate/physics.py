@@ -8,70 +8,125 @@ from typing import Any
 
 from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
-from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit
+from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit_sweep
+from perfgate.scaling.few import unamortised
+from perfgate.yardstick import UNSTATED
 
 
-def sweep(points: Sequence[PointResult]) -> list[SweepPoint]:
-    """The points that were measured, each with the standard error of its step time."""
+def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
+    """The points that were measured: means of their samples with standard errors.
+
+    Means and not medians, whose error a few samples do not tell: of five that lie at two levels, a median is one of the two.
+    """
     found = []
     for point in points:
         rows = [s for s in point.samples if s.counted and s.step_ms is not None and s.throughput is not None]
         if not rows or point.outcome in (Outcome.MISSING, Outcome.INVALID):
             continue
-        steps = [s.step_ms for s in rows if s.step_ms is not None]
-        rates = [s.throughput for s in rows if s.throughput is not None]
+        rates = [(s.server_start, s.throughput) for s in rows if s.throughput is not None]
         accepts = [s.accept_length for s in rows if s.accept_length]
-        step = statistics.median(steps)
-        spread = statistics.stdev(steps) / len(steps) ** 0.5 if len(steps) > 1 else 0.0
-        tpot = step / statistics.median(accepts) if accepts else None
+        steps = [(s.server_start, s.step_ms) for s in rows if s.step_ms is not None]
+        step, error, dof = _mean(steps)
+        tpot = statistics.median(v for _, v in steps) / (statistics.median(accepts) if accepts else 1.0)
         # Throughput is bounded by the mean TPOT. The median may lie above it: where a machine sped up within a sample.
         means = [s.mean_tpot_ms for s in rows if s.mean_tpot_ms]
         tpot = statistics.median(means) if len(means) == len(rows) else tpot
-        found.append(SweepPoint(point.concurrency, step, spread, statistics.median(rates), tpot))
+        several = len({s.server_start for s in rows}) > 1
+        stated = recipe.between_starts(point.concurrency)
+        between = 0.0 if several else UNSTATED if stated is None else stated
+        rate, rate_error = statistics.median(v for _, v in rates), _mean(rates)[1]
+        found.append(SweepPoint(point.concurrency, step, error, rate, tpot, rate_error, dof, between))
     return found
 
 
-def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | None:
-    """The fitted law, or None with fewer than two points. Experts are fitted only where they leave a degree of freedom."""
-    experts = recipe.bounds.experts if len(points) > 3 else None
+def _mean(rows: Sequence[tuple[int, float]]) -> tuple[float, float, int]:
+    """Mean of samples (server start, value), its standard error, and the degrees of freedom behind that.
+
+    Samples of one start share its effect, so with several starts each counts as one.
+    """
+    by_start: dict[int, list[float]] = {}
+    for start, value in rows:
+        by_start.setdefault(start, []).append(value)
+    values = [statistics.fmean(v) for v in by_start.values()] if len(by_start) > 1 else [v for _, v in rows]
+    spread = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
+    return statistics.fmean(values), spread, len(values) - 1
+
+
+def law(recipe: Recipe, points: Sequence[SweepPoint]) -> ScalingLaw | str:
+    """The fitted law, or why these points give none: a model with experts has no line through a few of them."""
     try:
-        return fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points], experts)
-    except ScalingError:
-        return None
+        return fit_sweep(points, recipe.bounds.experts)
+    except ScalingError as error:
+        return str(error)
 
 
 def check(recipe: Recipe, points: Sequence[PointResult]) -> list[CheckResult]:
     """One check a law. A run without a measured point has no physics: that is MISSING, not kept."""
-    measured = sweep(points)
-    if not measured:
+    found = findings(recipe, points)
+    if not found:
         return [CheckResult(name="law: Little", outcome=Outcome.MISSING, why="no point was measured")]
-    own = recipe.bounds
-    bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup)
-    found = consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
     return [_as_check(finding) for finding in found]
 
 
+def findings(recipe: Recipe, points: Sequence[PointResult]) -> list[Finding]:
+    """Every law over the points that were measured; none where none was."""
+    measured = sweep(recipe, points)
+    if not measured:
+        return []
+    own = recipe.bounds
+    bounds = ScalingBounds(own.max_a_ms, own.max_b_ms, own.max_e_ms, own.min_speedup, max(recipe.concurrencies))
+    return consistency(measured, law(recipe, measured), bounds, recipe.workload.little_share)
+
+
+def spoilt(recipe: Recipe, points: Sequence[PointResult], recording: bool = False) -> list[PointResult]:
+    """The points with those INVALID whose figures a broken law speaks against: they pass nothing and are not recorded.
+
+    A REGRESSION stays one, with the law's words, since a server may really do that; but not where the figures contradict
+    each other (Little's law), nor where they would be recorded.
+    """
+    against: dict[int, list[Finding]] = {}
+    for finding in findings(recipe, points):
+        if finding.state == "broken":
+            for concurrency in finding.points:
+                against.setdefault(concurrency, []).append(finding)
+    return [_spoilt(p, against[p.concurrency], recording) if p.concurrency in against else p for p in points]
+
+
+def _spoilt(point: PointResult, broken: Sequence[Finding], recording: bool) -> PointResult:
+    contradicted = recording or any(f.law == "little" for f in broken)
+    stays = point.outcome is Outcome.REGRESSION and not contradicted
+    said = "; ".join(f"law of the decode step ({_NAMES[f.law]}): {f.why}" for f in broken)
+    change = {"outcome": Outcome.REGRESSION if stays else Outcome.INVALID, "why": f"{said}. {point.why}"}
+    return point.model_copy(update={**change, "advice": point.advice if stays else ADVICE})
+
+
+ADVICE = (
+    "measure these points again; a law that breaks again is the server's: look at its batch lines and graph sizes at these "
+    "concurrencies"
+)
+
+
 def as_extra(recipe: Recipe, points: Sequence[PointResult]) -> dict[str, Any] | None:
-    """The fit as the report draws it, or None where there is none."""
-    measured = sweep(points)
-    fitted = law(recipe, measured)
-    if fitted is None:
+    """The points and the fit as the report draws them, without a fit where there is none; None with fewer than two points."""
+    measured = sweep(recipe, points)
+    if len(measured) < 2:
         return None
+    drawn: dict[str, Any] = {"points": [{"n": p.concurrency, "step_ms": p.step_ms, "sd_ms": p.sd_ms} for p in measured]}
+    fitted = law(recipe, measured)
+    if isinstance(fitted, str):
+        experts = recipe.bounds.experts
+        all_the_same = unamortised(measured, experts) if experts is not None else None
+        return {**drawn, "laws": [fitted] if all_the_same is None else [all_the_same, fitted]}
     ends = {"a": fitted.a_interval, "b": fitted.b_interval, "e": fitted.e_interval}
-    drawn: dict[str, Any] = {
-        "a": fitted.a,
-        "b": fitted.b,
-        "points": [{"n": p.concurrency, "step_ms": p.step_ms, "sd_ms": p.sd_ms} for p in measured],
-        "intervals": {name: list(end) for name, end in ends.items() if end is not None},
-        "laws": list(fitted.verdicts),
-    }
+    drawn |= {"a": fitted.a, "b": fitted.b, "laws": list(fitted.verdicts)}
     if fitted.e is not None and fitted.experts is not None:
         drawn |= {"e": fitted.e, "experts": list(fitted.experts)}
-    if fitted.b > 0:
+    if fitted.b_interval[0] > 0:  # else what one request costs is not seen, and no batch size bounds the throughput
         drawn["asymptote"] = fitted.asymptote
+        ends["asymptote"] = fitted.asymptote_interval
     if fitted.residual_p is not None:
         drawn["residual_p"] = fitted.residual_p
-    return drawn
+    return {**drawn, "intervals": {name: list(end) for name, end in ends.items() if end is not None}}
 
 
 _NAMES = {

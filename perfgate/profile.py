@@ -33,7 +33,10 @@ RULES: tuple[tuple[str, str], ...] = (
     ),
     (
         "MoE",
-        r"moe|expert|group(ed)?_?gemm|m_grouped|topk_?(softmax|sigmoid|gating)|grouped_topk|_and_mul|swiglu",
+        # DeepGEMM's grouped kernels share their names with the dense ones: its GemmType is 0 there, 4 in a batched GEMM (the
+        # attention's output), and else a grouped one, which is the experts' (deep_gemm/common/types.hpp).
+        r"moe|expert|group(ed)?_?gemm|(?<![a-z])[mk]_?grouped|GemmType(\)|E)[12356](?!\d)|topk_?(softmax|sigmoid|gating)|grouped_topk|"
+        r"_and_mul|swiglu",
     ),
     ("indexer", r"mqa_logits|indexer"),
     ("top-k", r"top_?k|radix_?select"),

@@ -253,6 +253,26 @@ class Recipe(_Table):
             raise ValueError(f"points: a concurrency is given twice: {seen}")
         return self
 
+    @model_validator(mode="after")
+    def _bounds_that_can_be_tested(self) -> Recipe:
+        own = self.bounds
+        if own.min_speedup is not None and (1 not in self.concurrencies or len(self.points) < 2):
+            raise ValueError("bounds.min_speedup is from C=1 to the largest C: give both points")
+        limits = {"max_a_ms": own.max_a_ms, "max_b_ms": own.max_b_ms, "max_e_ms": own.max_e_ms}
+        given = [name for name, most in limits.items() if most is not None]
+        if not given:
+            return self
+        from perfgate.scaling.law import POINTS_TO_FIT  # scipy, which only such a recipe needs this early
+
+        wanted = POINTS_TO_FIT[own.experts is not None]
+        if len(self.points) < wanted:
+            raise ValueError(
+                f"bounds.{given[0]} can be tested from {wanted} points on, and there are {len(self.points)}"
+            )
+        if own.max_e_ms is not None and own.experts is None:
+            raise ValueError("bounds.max_e_ms needs bounds.experts: routed experts, and how many each token takes")
+        return self
+
     @property
     def concurrencies(self) -> list[int]:
         return [p.concurrency for p in self.points]

@@ -136,7 +136,12 @@ def _record(
     options: Options,
     looked: profiles.Profiles,
 ) -> RunResult:
+    wrong = [c for c in done.checks if c.outcome is Outcome.INVALID and not c.name.startswith("law:")]
+    if whole := [c for c in wrong if " C=" not in c.name]:  # the laws have made their points INVALID
+        said = "; ".join(f"check {c.name}: {c.why}" for c in whole)
+        return done.model_copy(update={"notes": [*done.notes, f"nothing was recorded: {said}"]})
     dirty = {p.concurrency for p in done.points if p.outcome in (Outcome.INVALID, Outcome.MISSING)}
+    dirty |= {p.concurrency for p in done.points if any(c.name.endswith(f" C={p.concurrency}") for c in wrong)}
     good = {c: p.samples for c, p in data.points.items() if p.samples and not p.closed and c not in dirty}
     if not good:
         return done.model_copy(update={"notes": [*done.notes, "nothing was recorded: no point has valid samples"]})

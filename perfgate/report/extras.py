@@ -4,7 +4,7 @@ The keys and what they hold (every part, and every key marked ?, may be absent):
 
 ``scaling``  {a, b, e?, experts? [number, chosen a token], asymptote? tok/s, residual_p?, intervals? {a: [low, high]},
              points: [{n, step_ms, sd_ms?}] or [[n, step_ms, sd_ms]], laws? [text],
-             baseline? {a, b, e?, experts?, points?}}; times in ms
+             baseline? {a, b, e?, experts?, points?}}; times in ms; without a and b where the points gave no fit
 ``history``  {"1": [{date, commit?, median or throughput, …}], change_points? {"1": [index, …]}}; medians in tok/s
 ``profile``  {shares: {category: share}, baseline_shares? {category: share}, device? "GPU" or "CPU", concurrency?, said?,
              tensor_cores?, baseline_tensor_cores?, points? {"16": the same}}
@@ -66,8 +66,10 @@ class Series:
     median_paths: tuple[str, ...] = ()
 
 
-def fit(scaling: Mapping[str, Any], path: str) -> Fit:
-    """Raises ShapeError."""
+def fit(scaling: Mapping[str, Any], path: str) -> Fit | None:
+    """None where the points gave no fit. Raises ShapeError."""
+    if "a" not in scaling and "b" not in scaling:
+        return None
     experts = scaling.get("experts")
     if isinstance(experts, list) and len(experts) == 2:
         experts = (int(experts[0]), int(experts[1]))

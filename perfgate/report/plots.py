@@ -117,7 +117,8 @@ def scaling(source: Source) -> Markup:
     body.append(svg.text((_LEFT + _ROW_WIDTH) / 2, 306, "concurrency", "axis", "middle"))
     if base_fit:
         body.append(svg.polyline([(x(n), y(base_fit(n))) for n in grid], "curve base"))
-    body.append(svg.polyline([(x(n), y(fit(n))) for n in grid], "curve run"))
+    if fit:
+        body.append(svg.polyline([(x(n), y(fit(n))) for n in grid], "curve run"))
     body += [svg.diamond(x(d.n), y(d.step_ms), "baseline", source.attributes(d.path, "ms")) for d in base_dots]
     for d in dots:
         if d.sd_ms:

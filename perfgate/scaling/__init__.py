@@ -1,8 +1,9 @@
 """Step time against concurrency: the fitted law, and what any honest sweep has to obey."""
 
 from perfgate.scaling.change import StepChange, explain_change
-from perfgate.scaling.law import ScalingError, ScalingLaw, expert_coverage, fit
-from perfgate.scaling.laws import Finding, ScalingBounds, SweepPoint, consistency
+from perfgate.scaling.law import ScalingError, ScalingLaw, expert_coverage, fit, fit_sweep
+from perfgate.scaling.laws import Finding, ScalingBounds, consistency
+from perfgate.scaling.sweep import SweepPoint
 
 __all__ = [
     "Finding",
@@ -15,4 +16,5 @@ __all__ = [
     "expert_coverage",
     "explain_change",
     "fit",
+    "fit_sweep",
 ]

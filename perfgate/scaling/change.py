@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 from scipy.stats import chi2
 
-from perfgate.scaling.law import LEAST_NOISE, ScalingError
+from perfgate.scaling.law import ScalingError
+from perfgate.scaling.sweep import LEAST_NOISE
 
 Kind = Literal["share", "step", "request"]
 

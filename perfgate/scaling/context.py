@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from perfgate.scaling.law import LEAST_NOISE, ScalingError
+from perfgate.scaling.law import ScalingError
+from perfgate.scaling.sweep import LEAST_NOISE
 
 Interval = tuple[float, float]
 

@@ -150,8 +150,10 @@ def test_a_slow_step_and_a_cost_per_request_are_found_and_told_apart():
 
 
 def test_the_same_server_twice_raises_no_alarm():
-    for seed in range(5):
-        assert not runs.judge_run(CPU, rounds(lambda n, step: step, seed=seed), "A", "A again")["alarm"]
+    for seed in range(20):
+        same = runs.judge_run(CPU, rounds(lambda n, step: step, seed=seed), "A", "A again")
+        assert not same["alarm"]
+        assert (same["per_request"], same["explained"]) == (None, "")
 
 
 def growing(how, noise=0.01):
@@ -246,6 +248,13 @@ def test_wrong_runs_are_named_beside_the_counts(tmp_path):
     assert "| each decode step 10% longer | 1 | 0 | 0 | 1 | 0 |" in text
     assert "A/A: REGRESSION: w" in text
     assert "step: PASS: w" in text
+
+
+def test_what_the_fit_said_of_noise_is_not_counted_as_told(tmp_path):
+    folder = counted(tmp_path, ("A/A", "INCONCLUSIVE", False), ("step", "REGRESSION", False))
+    rows = counts.read(folder)
+    assert [counts.kind_told(row) for row in rows] == [None, False]
+    assert counts.table(rows).count("| 0 / 0 / 1 |") == 1
 
 
 def test_the_middle_of_two_runs_lies_between_them():

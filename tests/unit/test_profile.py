@@ -66,6 +66,22 @@ def test_kernel_names_of_the_field_find_their_category(kernel, category):
     assert categorise(kernel)[0] == category
 
 
+@pytest.mark.parametrize(
+    ("number", "category"), [(0, "GEMM"), (1, "MoE"), (2, "MoE"), (3, "MoE"), (4, "GEMM"), (5, "MoE"), (6, "MoE")]
+)
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        "void deep_gemm::sm90_fp8_gemm_1d2d_impl<(cute::UMMA::Major)0, 0u, 4096u, 1024u, 1u, 256u, 128u, 2u, true, 132u, "
+        "(deep_gemm::GemmType){}, deep_gemm::epilogue::transform::EpilogueIdentity>(float*, int*, CUtensorMap_st)",
+        "void deep_gemm::sm100_fp8_fp4_gemm_1d1d_impl<(cute::UMMA::Major)0, 32u, 148u, true, (deep_gemm::GemmType){}, false>(int*)",
+        "_ZN9deep_gemm23sm90_fp8_gemm_1d2d_implILj0ELj4096ELNS_8GemmTypeE{}EEEvPf",
+    ],
+)
+def test_deepgemms_grouped_kernels_are_told_by_their_template_argument(kernel, number, category):
+    assert categorise(kernel.format(number)) == (category, True)
+
+
 OURS = {
     "sparse_mla_kernels.py": ("sparse attention", {"dsv4_sparse_mla_decode_kernel"}),
     "sparse_mla_hopper.py": ("sparse attention", {"dsv4_sparse_mla_hopper_kernel"}),

@@ -12,6 +12,7 @@ from perfgate import recipe
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 GOOD = (RECIPES / "cpu-tiny.toml").read_text()
+BOUNDED = GOOD.replace("[bounds]\n", "[bounds]\nmin_speedup = 2\n")
 
 
 def write(folder: Path, text: str) -> Path:
@@ -54,12 +55,15 @@ def test_malformed_toml_names_the_file_and_the_line(tmp_path: Path) -> None:
         ),
         ('generator = "tiny-llama"', 'generator = "tiny-llama"\npath = "x"', "exactly one of"),
         ("schema = 1", "schema = 2", "key 'schema'"),
+        ("[bounds]", "[bounds]\nmax_b_ms = 1\nexperts = [256, 6]", "bounds.max_b_ms can be tested from 4 points on"),
+        ("concurrency = 1\n", "concurrency = 2\n", "bounds.min_speedup is from C=1 to the largest C"),
+        ("[bounds]", "[bounds]\nmax_e_ms = 1", "bounds.max_e_ms needs bounds.experts"),
     ],
 )
 def test_a_wrong_key_or_value_is_named(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert old in GOOD
     with pytest.raises(recipe.RecipeError) as error:
-        recipe.load(write(tmp_path, GOOD.replace(old, new, 1)))
+        recipe.load(write(tmp_path, BOUNDED.replace(old, new, 1)))
     assert said in str(error.value)
     assert "r.toml" in str(error.value)
 

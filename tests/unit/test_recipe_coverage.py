@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from perfgate import capacity, physics, preflight
+from perfgate.models import v4mini
 from perfgate.recipe import Recipe, load
 from perfgate.result import CheckResult, Outcome, PointResult, SampleRow
 
@@ -34,6 +35,12 @@ def test_every_gated_server_has_a_recipe_of_long_prompts_that_differs_in_nothing
     }
     assert different <= {"context_length"}
     assert long.server.args["context_length"] >= long.workload.input_len + long.workload.output_len
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").glob("v4*.toml")), ids=lambda p: p.stem)
+def test_every_recipe_of_a_mixture_of_experts_says_so(path: Path) -> None:
+    model = v4mini.configuration(6)
+    assert load(path).bounds.experts == (model["n_routed_experts"], model["num_experts_per_tok"])
 
 
 @pytest.mark.field_case("R12")

@@ -172,6 +172,16 @@ def test_a_part_that_cannot_be_drawn_is_named_and_shown_as_it_is(name, value):
     assert f'data-path="/extra/{name}' in page
 
 
+def test_points_without_a_fit_have_no_table_of_its_terms_and_say_why():
+    rows = RED.extra["scaling"]["points"]
+    scaling = {"points": rows, "laws": ["4 concurrencies or more are needed"]}
+    page = html.render(RED.model_copy(update={"extra": {"scaling": scaling}}))
+    assert "4 concurrencies or more are needed" in page
+    assert "could not be drawn" not in page
+    assert "<th>term</th>" not in page
+    assert "<th>term</th>" in html.render(RED)
+
+
 def test_what_needs_attention_stands_before_the_details_with_cause_evidence_and_advice():
     page = html.render(RED)
     at = [page.index(t) for t in ("REGRESSION", "<h2>Points</h2>", "What needs attention", "<h2>Each point</h2>")]

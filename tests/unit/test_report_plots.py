@@ -56,6 +56,14 @@ def test_each_measured_step_time_is_a_mark_at_the_height_of_its_fit():
     assert found == sorted(found, reverse=True), "svg's y grows downwards, so slower is a smaller y"
 
 
+def test_points_too_few_for_a_fit_are_drawn_without_one():
+    rows = RED["extra"]["scaling"]["points"]
+    alone = {**RED, "extra": {"scaling": {"points": rows, "laws": ["4 or more are needed"]}}}
+    drawing = plots.scaling(Source(alone))
+    assert len(centres(drawing, "y")) == len(rows)
+    assert "curve" not in drawing
+
+
 def test_the_fit_bends_with_the_experts_touched():
     """6, 81, 200 experts at N = 1, 16, 64 for top-6 of 256: the coverage that the published model gives."""
     touched = extras.Fit(a=0.0, b=0.0, e=1.0)

@@ -52,7 +52,6 @@ def test_experts_cost_is_told_apart_from_cost_per_request():
         ((1, 64), None, 0, False),
         ((1, 16, 64), None, 1, False),
         ((1, 4, 16, 64), None, 2, True),
-        ((1, 16, 64), (256, 6), 0, False),
         ((1, 4, 16, 64), (256, 6), 1, False),
         ((1, 2, 4, 16, 64), (256, 6), 2, True),
     ],
@@ -65,10 +64,17 @@ def test_few_points_are_not_testable_and_say_so(sweep, experts, dof, testable):
     assert any("not testable" in line for line in law.verdicts) is not testable
 
 
-def test_two_points_with_experts_fall_back_on_the_line_and_say_so():
-    law = fit([(1, 10, 0.1), (64, 20, 0.1)], experts=(256, 6))
-    assert law.e is None
-    assert any("experts are left out" in line for line in law.verdicts)
+@pytest.mark.parametrize("sweep", [(1, 16), (1, 16, 64)])
+def test_too_few_points_for_a_law_with_experts_give_none_rather_than_a_line(sweep):
+    with pytest.raises(ScalingError, match=r"4 or more concurrencies to tell the experts' cost.*got"):
+        fit([(n, 1.5 + 0.06 * n, 0.01) for n in sweep], experts=(256, 6))
+
+
+def test_a_cost_per_request_that_may_be_none_gives_no_limit():
+    law = fit([(1, 10.0, 0.1), (16, 10.05, 0.1), (64, 10.1, 0.1)])
+    assert law.b > 0
+    assert "tok/s" not in law.verdicts[0]
+    assert "no cost per request is seen" in law.verdicts[0]
 
 
 def test_the_campaigns_law_is_a_cost_that_no_batch_amortises():

@@ -98,3 +98,39 @@ def test_a_bound_on_experts_that_were_not_fitted_is_not_called_kept():
     law = fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points])
     found = [f for f in consistency(points, law, ScalingBounds(e_max=1)) if f.law == "bound"]
     assert [f.state for f in found] == ["not testable"]
+
+
+def test_without_a_law_its_bounds_are_not_testable_and_say_why():
+    points = sweep_of(lambda n: 1 + n)
+    found = consistency(points, "too few points", ScalingBounds(a_max=1, b_max=0.1, e_max=1))
+    rests_on_it = [f for f in found if f.law in ("residual", "bound")]
+    assert [f.state for f in rests_on_it] == ["not testable"] * 4
+    assert all("too few points" in f.why for f in rests_on_it)
+
+
+def speedup(points, **bounds):
+    law = fit([(p.concurrency, p.step_ms, p.sd_ms) for p in points])
+    (found,) = (f for f in consistency(points, law, ScalingBounds(**bounds)) if f.law == "bound")
+    return found
+
+
+@pytest.mark.parametrize("ran", [(1, 16), (2, 16, 64), (1,)])
+def test_a_speed_up_is_held_to_the_ends_that_it_is_asked_of(ran):
+    points = [SweepPoint(n, 2 + 0.01 * n, 0.002, 0.9 * 1000 * n / (2 + 0.01 * n)) for n in ran]
+    (found,) = (f for f in consistency(points, "none", ScalingBounds(speedup_min=20, largest=64)) if f.law == "bound")
+    assert found.state == "not testable"
+    assert "from C=1 to C=64" in found.why
+
+
+def test_a_speed_up_has_an_interval_and_is_too_small_only_with_all_of_it():
+    def sweep(error):
+        return [
+            SweepPoint(n, 2 + 0.05 * n, error * (2 + 0.05 * n), rate, throughput_sd=error * rate, dof=4)
+            for n, rate in ((1, 450.0), (64, 8550.0))
+        ]
+
+    assert speedup(sweep(0.001), speedup_min=20, largest=64).state == "broken"
+    wide = speedup(sweep(0.02), speedup_min=20, largest=64)
+    assert wide.state == "kept"
+    assert "speed-up 19 (" in wide.why
+    assert speedup(sweep(0.001), speedup_min=18, largest=64).state == "kept"

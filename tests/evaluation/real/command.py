@@ -181,7 +181,7 @@ def block(
         }
         keep(asked.out / "runs.jsonl", [row])
         changes = ", ".join(f"C={c} {v:+.1%}±{row['errors'][c]:.1%}" for c, v in row["step_change"].items())
-        say(f"{row['kind']}: {row['outcome']} (step time {changes}); {row['explained']}")
+        say(f"{row['kind']}: {row['outcome']} (step time {changes}); {row['explained'] or 'nothing to explain'}")
 
 
 @contextlib.contextmanager

@@ -40,7 +40,7 @@ def table(rows: list[Row]) -> str:
     for (kind, how), runs in by_kind(rows).items():
         seen = Counter(r["outcome"] for r in runs)
         interval = binomtest(seen["REGRESSION"], len(runs)).proportion_ci(0.95)
-        told = Counter(str(r["per_request"]) for r in runs)
+        told = Counter(str(kind_told(r)) for r in runs)
         lines.append(
             f"| {name(kind, how)} | {len(runs)} | {seen['REGRESSION']} | {seen['INCONCLUSIVE']} | {seen['PASS']} "
             f"| {seen['IMPROVED']} | {interval.low:.0%} to {interval.high:.0%} | {changes(runs)} "
@@ -56,6 +56,14 @@ def name(kind: str, how: str) -> str:
     if what == "share":
         return f"each decode step {float(amount):.0%} longer"
     return f"{float(amount):g} ms more a request in the running batch"
+
+
+def kind_told(row: Row) -> bool | None:
+    """Whether the fit told a cost per request (True) or of the step (False), as the gate says it: only where a point is
+    slower or faster beyond doubt. Runs from before that rule have what the fit said of noise."""
+    clear = {"REGRESSION", "IMPROVED"} & {row["outcome"], *row.get("points", {}).values()}
+    told: bool | None = row["per_request"]
+    return told if clear else None
 
 
 def changes(runs: list[Row]) -> str:
