@@ -162,5 +162,6 @@ def _compare_pairs(
         se_between=spread.between * math.sqrt(between_start_weight(starts)),
         df_between=spread.df,
         ranks=of_pairs(d, shift, level.alarm),
+        robust=(-median(d), robust_spread(d) / math.sqrt(2)),
         level=level,
     )
