@@ -163,5 +163,6 @@ def _compare_pairs(
         se_unseen=bounds.unstated * math.sqrt(2) if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
         ranks=of_pairs(d, shift, level.alarm),
+        robust=(-median(d), robust_spread(d) / math.sqrt(2)),
         level=level,
     )

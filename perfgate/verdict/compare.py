@@ -28,6 +28,7 @@ from perfgate.stats import (
     median,
     median_interval,
     moderated_spread,
+    robust_spread,
     two_sample_shift,
 )
 from perfgate.stats.variance import Side
@@ -48,7 +49,8 @@ class Comparison:
 
     ``drop`` and the rest are on signed logarithms: ``drop`` is positive where the run is worse, ``bound`` the drop that
     matters, ``question`` the drop that PASS excludes, ``noise`` k standard errors ``se_alarm``, ``k`` at least 3: ``se``, and
-    what starts may differ by that neither the recipe states nor a side shows.
+    what starts may differ by that neither the recipe states nor a side shows. ``robust`` is the
+    drop of the medians and the deviation of one sample from absolute deviations, which outliers hardly move.
     """
 
     metric: Metric
@@ -73,6 +75,7 @@ class Comparison:
     outcome: Outcome
     ranks: Ranks
     level: Levels
+    robust: tuple[float, float]
     note: str = ""
 
     @property
@@ -125,6 +128,7 @@ def compare(
         se_unseen=bounds.unstated * weight if math.isinf(spread.df) else 0.0,
         df_between=spread.df,
         ranks=of_two(x, y, values, base.samples, shift, level.alarm),
+        robust=(median(y) - median(x), _pooled(x, y)),
         level=level,
     )
 
@@ -153,6 +157,7 @@ def weigh(
     se_unseen: float,
     df_between: float,
     ranks: Ranks,
+    robust: tuple[float, float],
     level: Levels,
 ) -> Comparison:
     """The decision itself, the same for a stored baseline and for A/B pairs.
@@ -211,7 +216,13 @@ def weigh(
         outcome=outcome,
         ranks=ranks,
         level=level,
+        robust=robust,
     )
+
+
+def _pooled(x: Sequence[float], y: Sequence[float]) -> float:
+    n, m = len(x), len(y)
+    return math.sqrt((n * robust_spread(x) ** 2 + m * robust_spread(y) ** 2) / (n + m))
 
 
 def guarded(shift: Shift, n: int, m: int) -> Shift:

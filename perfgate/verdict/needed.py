@@ -80,7 +80,7 @@ def _one(c: Comparison, n: int, m: int, paired: bool) -> Needed:
     samples = _fewest(c, together if paired else alone, n + 1, None if paired else m)
     if samples is not None:
         return Needed(samples)
-    both = None if paired else _fewest(c, together, max(n, m) + 1, None)
+    both = None if paired else _fewest(c, together, m + 1, None)
     if both is not None:
         return Needed(None, both)
     if chance_of_starts(c, 1, 1, quiet=True) >= CHANCE:
@@ -110,7 +110,7 @@ def _order(c: Comparison, n: int, m: int, paired: bool) -> Needed:
         return c.ranks.would_tell(count, count, c.level.alarm)
 
     samples = fewest(alone, n + 1, MOST)
-    return Needed(samples, None if samples or paired else fewest(together, n + 1, MOST), outlying=True)
+    return Needed(samples, None if samples or paired else fewest(together, m + 1, MOST), outlying=True)
 
 
 def _more_starts(c: Comparison, launches: int, pairs: int) -> Needed:

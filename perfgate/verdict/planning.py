@@ -23,18 +23,25 @@ MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
 POSSIBLE = 2.0
 """Standard errors up to which today's loss may be none at all."""
 
+FEW_TO_RANK = 10
+"""Samples of a side below which the 95 % interval reaches into a fifth that is outlying."""
+
+OUTLIERS = 1.5
+"""A standard deviation so many times the robust one is made by outliers; smaller ratios are chance with few samples."""
+
 
 def chance_of_samples(
     c: Comparison, n: int, m: int, count: int, others: int | None = None, paired: bool = False
 ) -> float:
     """Of ``count`` samples on one start, after ``n`` against ``m`` now: against the same baseline, or against ``others`` taken
     anew. Of as many pairs where ``paired``."""
-    width = within(c, n, m)
+    drop, width = _typical(c, n, m)
     error = width * math.sqrt(1 / count + 1 / (others or m))
     apart = width * math.sqrt(1 / n + 1 / count + (1 / m + 1 / others if others else 0.0))
     starts = c.se_between * (math.sqrt(2) if others else 1.0)
     own = Z95 * (error if paired else MEDIAN_EFFICIENCY * width / math.sqrt(count))
-    return _decided(c, error, c.se_between, c.between_alarm, c.df_between, own, math.hypot(apart, starts))
+    now = math.hypot(width * math.sqrt(1 / n + 1 / m), c.se_between)
+    return _decided(c, drop, now, error, c.se_between, c.between_alarm, c.df_between, own, math.hypot(apart, starts))
 
 
 def chance_of_starts(c: Comparison, starts: int, launches: int, quiet: bool = False) -> float:
@@ -49,26 +56,44 @@ def chance_of_starts(c: Comparison, starts: int, launches: int, quiet: bool = Fa
     df = c.df_between * (starts - 1) / (launches - 1) if launches > 1 else float(starts - 1) or c.df_between
     # The value's own interval is that of the pairs, which start effects do not widen.
     own = 0.0 if quiet else Z95 * math.sqrt(max(0.0, c.se**2 - c.se_between**2) * launches / starts)
-    return _decided(c, 0.0, error, error, df, own, math.hypot(se, error))
+    return _decided(c, c.drop, se, 0.0, error, error, df, own, math.hypot(se, error))
 
 
-def within(c: Comparison, n: int, m: int) -> float:
-    """Relative standard deviation of one sample."""
-    return math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
+def _typical(c: Comparison, n: int, m: int) -> tuple[float, float]:
+    """The drop, and the relative standard deviation of one sample.
+
+    With few samples an interval takes outliers for noise that the ranks of more samples pass over: where the robust figures
+    show that, they stand in.
+    """
+    width = math.sqrt(max(0.0, c.se**2 - c.se_between**2) / (1 / n + 1 / m))
+    drop, robust = c.robust[0], OUTLIERS * c.robust[1]
+    few = c.method == "t" or min(n, m) < FEW_TO_RANK
+    return (drop, robust) if few and 0 < robust < width else (c.drop, width)
 
 
-def _decided(c: Comparison, error: float, between: float, alarm: float, df: float, own: float, apart: float) -> float:
-    """Chance that a drop seen with the deviation ``apart`` around today's decides, where ``error`` is its standard error
-    within starts, ``between`` that between them, known to ``df``, or what an ``alarm`` allows for, and ``own`` half of the
+def _decided(
+    c: Comparison,
+    drop: float,
+    now: float,
+    error: float,
+    between: float,
+    alarm: float,
+    df: float,
+    own: float,
+    apart: float,
+) -> float:
+    """Chance that a drop seen with the deviation ``apart`` around today's ``drop``, itself known to ``now``, decides, where
+    ``error`` is its standard error within starts, ``between`` that between them, known to ``df``, or what an ``alarm`` allows
+    for, and ``own`` half of the
     value's own interval."""
     reach = math.hypot(quantile(1 - c.level.miss, math.inf) * error, quantile(1 - c.level.miss, df) * between)
     k = max(STANDARD_ERRORS, quantile(1 - c.level.alarm, df))
     passes = min(c.bound, c.question - reach)
     fails = max(c.bound + own, k * math.hypot(error, alarm))
     if apart == 0:
-        return float(c.drop < passes or c.drop > fails)
-    chance = float(ndtr((passes - c.drop) / apart) + ndtr((c.drop - fails) / apart))
-    if c.drop > POSSIBLE * c.se:
+        return float(drop < passes or drop > fails)
+    chance = float(ndtr((passes - drop) / apart) + ndtr((drop - fails) / apart))
+    if drop > POSSIBLE * now:
         return chance
     # Today's error may leave room for any loss, most of which would be found at once. Most code is unchanged.
     return min(chance, float(ndtr(passes / math.hypot(error, between))))

@@ -25,8 +25,10 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host of this test's own."""
     monkeypatch.setattr(host_locks, "HOST", tmp_path / "host")
     monkeypatch.setattr(session, "LOCK_SECONDS", 0.0)
-    for name in ("PERFGATE_LOCKS", "PERFGATE_SHARE_HOST", "PERFGATE_CACHE"):
+    for name in ("PERFGATE_LOCKS", "PERFGATE_SHARE_HOST"):
         monkeypatch.delenv(name, raising=False)
+    # The usual one is locked while another test measures for real.
+    monkeypatch.setenv("PERFGATE_CACHE", str(tmp_path / "cache"))
     return tmp_path / "host"
 
 

@@ -44,6 +44,22 @@ def test_where_only_the_order_is_missing_the_outlying_samples_are_named_and_so_i
     assert judge(run(verdict.samples_needed - 1), baseline(SPOILT), comparisons=6).outcome is Outcome.INCONCLUSIVE
 
 
+@pytest.mark.parametrize("drop", [0.1, 0.15, 0.2])
+def test_outliers_are_not_taken_for_noise_that_no_number_of_samples_beats(drop):
+    one_of_five = baseline([700.0, *noise(5)[1:]])
+    few = judge(run(5, drop), one_of_five, comparisons=6)
+    assert few.outcome is Outcome.INCONCLUSIVE
+    assert few.samples_needed is not None
+    assert judge(run(few.samples_needed, drop), one_of_five, comparisons=6).outcome is Outcome.REGRESSION
+
+
+def test_a_baseline_that_is_too_spoilt_is_to_be_larger_and_not_the_run_that_is_large_already():
+    spoilt = [700.0, 701.0, 702.0, *noise(7)]
+    said = [judge(run(count), baseline(spoilt), comparisons=6) for count in (80, 200)]
+    assert said[0].samples_needed == said[1].samples_needed < 80
+    assert all("43 samples on each side would" in v.why for v in said)
+
+
 def test_fast_samples_of_the_run_are_named_as_its_own():
     verdict = judge([*run(10), *samples([1020, 1030])], baseline(noise(10)), comparisons=6)
     assert verdict.outcome is Outcome.INCONCLUSIVE

@@ -106,7 +106,8 @@ def test_unchanged_code_passes_with_the_number_that_it_names_however_loud_the_fi
 def test_a_baseline_too_thin_for_any_number_of_samples_is_said_to_be():
     verdict = judge(samples(noise(200, 0.03, seed=1)), baseline(noise(3, 0.03, seed=2)))
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.samples_needed > 200
+    # What the baseline needs; this run has more than that already.
+    assert 20 < verdict.samples_needed < 200
     assert "on each side would settle it 8 times in 10: the baseline has too few" in verdict.why
 
 
