@@ -46,8 +46,15 @@ def test_every_shape_of_the_plan_is_timed_once_and_comes_back_from_its_record():
     assert {(s.window, s.extra) for s in decodes} == {(128, 0), (128, 512), (128, 8192)}
     assert {s.heads for s in decodes} == {16, 32, 64, 128}
     indexers = [s for s in every if isinstance(s, IndexerShape)]
-    assert {s.length for s in indexers} >= {512, 262_144}
-    assert {s.maximum for s in indexers if s.length == 512} == {512, 16_384, 262_144}
+    assert {s.maximum for s in indexers if s.length == 512} == {512, 16_384, 65_536, 262_144}
+    topks = [s for s in every if isinstance(s, TopKShape)]
+    # A server's scores are as wide as its page table, which holds a page more than the context's.
+    assert {s.maximum for s in topks if s.length == 512} == {512, 16_448, 65_600, 262_208}
+    for kind in (indexers, topks):
+        assert {s.batch for s in kind} == {1, 2, 4, 8, 16, 32, 64, 128, 256}
+        assert {s.length for s in kind} == {512, 2048, 8192, 16_384, 65_536, 262_144}
+        assert all(s.length <= s.maximum for s in kind)
+    assert {s.batch for s in every if isinstance(s, HcShape)} >= {1, 2, 4, 8, 16, 32, 64, 128, 256}
 
 
 def test_the_quick_share_holds_every_shape_of_a_bar_and_little_else():
