@@ -114,3 +114,10 @@ def add(parser: pytest.Parser, root: Path) -> None:
     )
     kernels = parser.getgroup("kernelbench", "speed of the kernels (pytest -m kernelbench)").addoption
     kernels("--kernelbench-quick", action="store_true", help="time only the shapes that have a bar, in a few minutes")
+    kernels(
+        "--kernelbench-peer-seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="time no peer on a shape whose replays would take longer; it is listed as too slow (default: 10)",
+    )

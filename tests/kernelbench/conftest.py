@@ -33,12 +33,13 @@ from perfgate.kernelbench.bars import quick_shapes  # noqa: E402
 from perfgate.kernelbench.shapes import Shape, every_shape, kernel_of  # noqa: E402
 from perfgate.kernelbench.table import render  # noqa: E402
 
+PEER_SECONDS = 10.0
 NO_GPU = "no CUDA device is visible: kernel speed can't be measured here; none of {} shapes was timed"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "kernelbench: times the kernels on a GPU beside their peers")
-    config.stash[FACTS] = {"absent": {}, "faults": {}, "quick": config.getoption("kernelbench_quick", False)}
+    config.stash[FACTS] = {"absent": {}, "faults": {}, "wrong": {}, "quick": config.getoption("kernelbench_quick", False)}
 
 
 def shapes(quick: bool) -> list[Shape]:
@@ -89,6 +90,12 @@ def card(request: pytest.FixtureRequest) -> torch.device:
     device = cards.device()
     request.config.stash[FACTS].update(cards.facts(device))
     return device
+
+
+@pytest.fixture
+def peer_seconds(request: pytest.FixtureRequest) -> float:
+    """What the replays of one peer on one shape may cost."""
+    return float(request.config.getoption("kernelbench_peer_seconds", None) or PEER_SECONDS)
 
 
 @pytest.fixture

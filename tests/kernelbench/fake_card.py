@@ -18,7 +18,7 @@ os.environ["TRITON_INTERPRET"] = "1"
 import torch
 from kernelbench import body, card, inputs, peers
 
-from perfgate.kernelbench import bars, machine, shapes, timing
+from perfgate.kernelbench import bars, clock_watch, shapes, timing
 
 SETTINGS = json.loads(os.environ.get("FAKE_CARD", "{}"))
 TINY = (shapes.DecodeShape(1, 16, 64, 0), shapes.TopKShape(1, 600))
@@ -37,7 +37,7 @@ RATES = {"bytes": 4e12, "bf16": 7e14, "fp8": 1.4e15, "floor_us": 2.0, "source": 
 card.visible = lambda: True
 card.device = lambda: torch.device("cpu")
 card.facts = lambda device: {"fingerprint": FINGERPRINT, "rates": RATES}
-card.state = lambda trial, device: machine.State(1980, read_by="nobody")
+card.watcher = lambda device: lambda busy: clock_watch.State(SETTINGS.get("mhz", 1980), read_by="nobody", top_mhz=1980)
 
 # Peers that are installed here would be imported, which takes a minute, and cannot run.
 peers.absent = lambda module: f"{module} is not looked for"
