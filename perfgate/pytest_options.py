@@ -114,3 +114,23 @@ def add(parser: pytest.Parser, root: Path) -> None:
     )
     kernels = parser.getgroup("kernelbench", "speed of the kernels (pytest -m kernelbench)").addoption
     kernels("--kernelbench-quick", action="store_true", help="time only the shapes that have a bar, in a few minutes")
+    kernels(
+        "--kernelbench-part",
+        default=None,
+        metavar="K/N",
+        help="time every N-th shape from the K-th on; the files of all parts are judged and recorded together",
+    )
+    kernels(
+        "--kernelbench-seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="start nothing after so long: the run then fails, and its file says what is left (default: no limit)",
+    )
+    kernels(
+        "--kernelbench-peer-seconds",
+        type=float,
+        default=None,
+        metavar="S",
+        help="time no peer on a shape whose replays would take longer; it is listed as too slow (default: 10)",
+    )

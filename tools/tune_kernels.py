@@ -57,7 +57,7 @@ class Tunable:
 TUNABLE = {
     "decode": Tunable(
         "sparse_mla",
-        tuple(DecodeShape(b, h, 128, 512) for h in (16, 64) for b in (1, 4, 16, 64, 128)),
+        tuple(DecodeShape(b, h, 128, 512) for h in (16, 32, 64, 128) for b in (1, 4, 16, 64, 128)),
         lambda s: (s.batch, s.heads),
     ),
     "indexer": Tunable(
@@ -66,9 +66,11 @@ TUNABLE = {
         lambda s: (s.batch,),
     ),
     "topk": Tunable(
-        "topk", tuple(TopKShape(b, n) for b, n in ((1, 65_536), (16, 16_384), (64, 65_536))), lambda s: (s.topk,)
+        "topk",
+        tuple(TopKShape(b, n, k) for k in (512, 2048) for b, n in ((1, 65_536), (16, 16_384), (64, 65_536))),
+        lambda s: (s.topk,),
     ),
-    "hc": Tunable("hyper_connection", tuple(HcShape(t) for t in (1, 16, 64, 512, 4096)), lambda s: (s.batch,)),
+    "hc": Tunable("hyper_connection", tuple(HcShape(t) for t in (1, 16, 64, 512, 4096, 32_768)), lambda s: (s.batch,)),
 }
 
 

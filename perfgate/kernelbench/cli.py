@@ -9,7 +9,7 @@ from pathlib import Path
 
 from perfgate.baseline import BaselineError
 from perfgate.fingerprint import git_commit
-from perfgate.kernelbench import baseline, judge
+from perfgate.kernelbench import baseline, judge, recording
 from perfgate.kernelbench.page import render as render_page
 from perfgate.kernelbench.rows import Run, RunError, load
 from perfgate.kernelbench.table import render
@@ -40,12 +40,13 @@ def _judge(options: argparse.Namespace, runs: list[Run]) -> int:
 
 
 def _record(options: argparse.Namespace, runs: list[Run]) -> int:
-    done = baseline.record(
+    done = recording.record(
         _path(options, runs),
         runs,
         reason=options.reason,
         recorded_at=runs[-1].date or datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         commit=options.commit or runs[-1].commit or git_commit(ROOT),
+        clock_mhz=options.clock,
     )
     for name in ("new", "tightened", "loosened"):
         keys = getattr(done, name)
@@ -91,6 +92,13 @@ def _parser() -> argparse.ArgumentParser:
         if name == "record":
             command.add_argument(
                 "--reason", default="", metavar="TEXT", help="why; kept in the file, needed where a time gets slower"
+            )
+            command.add_argument(
+                "--clock",
+                type=int,
+                default=None,
+                metavar="MHZ",
+                help="what the SM clock was held at (default: the card's highest; another is refused)",
             )
             command.add_argument("--commit", default=None, help="the state that was timed (default: the run's own)")
     return parser

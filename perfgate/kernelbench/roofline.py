@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from perfgate.kernelbench.shapes import Kind, Work
@@ -13,6 +13,7 @@ from perfgate.kernelbench.shapes import Kind, Work
 class Rates:
     """Bytes and FLOPs a second. ``fp8`` and ``tf32`` are None where they were not measured: bf16's bounds then.
 
+    ``bytes`` is the fastest copy's, ``copies`` has each by its name, ``copy_fault`` why one is missing.
     ``floor_us``: what timing a graph of one kernel that does nothing gives, a time that no kernel gets below.
     """
 
@@ -22,6 +23,8 @@ class Rates:
     tf32: float | None = None
     floor_us: float = 0.0
     source: str = ""
+    copies: Mapping[str, float] = field(default_factory=dict)
+    copy_fault: str = ""
 
     def flops(self, kind: Kind) -> float:
         """The matrix rate that bounds FLOPs of this kind."""
@@ -51,8 +54,7 @@ def limit(work: Work, rates: Rates) -> str:
 
 def restore(stored: Mapping[str, Any]) -> Rates:
     """The rates of a stored run. Raises ValueError where they are not positive numbers."""
-    known = {key: stored[key] for key in ("bytes", "bf16", "fp8", "tf32", "floor_us", "source") if key in stored}
-    rates = Rates(**known)
+    rates = Rates(**{one.name: stored[one.name] for one in fields(Rates) if one.name in stored})
     if not (rates.bytes > 0 and rates.bf16 > 0):
         raise ValueError(f"rates must be above 0, got {rates}")
     return rates

@@ -9,12 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from perfgate.kernelbench.bars import OURS, Cell
-from perfgate.kernelbench.roofline import Rates
+from perfgate.kernelbench.bars import MINE, OURS, Cell
+from perfgate.kernelbench.roofline import Rates, least_us
 from perfgate.kernelbench.roofline import restore as restore_rates
 from perfgate.kernelbench.shapes import Shape, restore
 
 LEAST_REPLAYS = 50
+MOST_OF_THE_ROOF = 1.02
+"""Rates and times are both measured, to a percent or so; nothing is faster than the roofline by more than that."""
 
 
 class RunError(ValueError):
@@ -26,6 +28,8 @@ class Row:
     """Times of one implementation on one shape, in microseconds, in the order they were taken.
 
     ``blocks`` numbers the block of replays that each time belongs to; ``checked`` says what its output was held to.
+    ``sm_mhz``: the lowest SM clock while it was replayed, ``top_mhz`` the highest that the card has; ``noted``: reasons of
+    the driver's that slowed nothing down.
     """
 
     shape: Shape
@@ -36,6 +40,8 @@ class Row:
     checked: str
     sm_mhz: int | None = None
     throttled: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
+    top_mhz: int | None = None
 
     @property
     def median_us(self) -> float:
@@ -50,7 +56,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run: its rows, the card's fingerprint, the rates measured in it, and what was not timed and why."""
+    """A stored run: its rows, the card's fingerprint, the rates measured in it, and what was not timed and why.
+
+    ``faults``: peers that could not be timed; ``wrong``: our own whose output was wrong, or that failed, by shape. ``asked``:
+    keys of the shapes that it was to measure, ``partial`` where those are not its whole share (in files from before these
+    were stored: empty, and the whole). ``sources``: by kernel, what its source files come to (``sources.digests``).
+    """
 
     rows: tuple[Row, ...]
     fingerprint: Mapping[str, Any]
@@ -60,6 +71,10 @@ class Run:
     quick: bool = False
     date: str = ""
     commit: str | None = None
+    wrong: Mapping[str, str] = field(default_factory=dict)
+    asked: tuple[str, ...] = ()
+    partial: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def medians(self) -> dict[Cell, float]:
         """Median microseconds by shape and implementation."""
@@ -68,6 +83,20 @@ class Run:
     def ours(self) -> dict[str, Row]:
         """Our own rows by the shape's key."""
         return {row.shape.key: row for row in self.rows if row.implementation == OURS}
+
+    def lacking(self) -> list[str]:
+        """Keys of shapes that it was asked to measure and has no time of ours for, whatever became of them."""
+        mine = self.ours()
+        return [key for key in self.asked if key not in mine]
+
+    def best_peer_us(self, shape: Shape) -> float | None:
+        """The fastest peer's median of those that were timed on a shape."""
+        return min((r.median_us for r in self.rows if r.shape == shape and r.implementation not in MINE), default=None)
+
+    def over_roof(self) -> list[tuple[Row, float]]:
+        """Rows whose share of the roofline cannot be, with the share: a rate of this run is too low, or the time wrong."""
+        shares = ((row, least_us(row.shape.work, self.rates) / row.median_us) for row in self.rows)
+        return [(row, share) for row, share in shares if share > MOST_OF_THE_ROOF]
 
 
 def row_from(benchmark: Mapping[str, Any]) -> Row:
@@ -84,6 +113,8 @@ def row_from(benchmark: Mapping[str, Any]) -> Row:
             checked=info.get("checked", ""),
             sm_mhz=info.get("sm_mhz"),
             throttled=tuple(info.get("throttled", ())),
+            noted=tuple(info.get("noted", ())),
+            top_mhz=info.get("top_mhz"),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise RunError(f"{place}: not a benchmark of this suite: {type(error).__name__} {error}") from None
@@ -120,6 +151,10 @@ def run_from(content: Mapping[str, Any]) -> Run:
         bool(machine.get("quick", False)),
         str(content.get("datetime", "")),
         _commit(content.get("commit_info") or {}),
+        dict(machine.get("wrong", {})),
+        tuple(machine.get("asked", ())),
+        bool(machine.get("partial", False)),
+        dict(machine.get("sources", {})),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from perfgate.kernelbench.bars import OURS
 from perfgate.kernelbench.roofline import least_us
 from perfgate.kernelbench.rows import Row, Run
-from perfgate.kernelbench.shapes import IndexerShape, Shape, kernel_of
+from perfgate.kernelbench.shapes import IndexerShape, Shape, TopKShape, kernel_of
 
 AXES = {"batch": "batch", "length": "length", "maximum": "maximum length"}
 
@@ -62,7 +62,7 @@ def _at(shape: Shape, axis: str) -> float:
 def _kept(shape: Shape, axis: str) -> dict[str, object]:
     """What rows of one family share. A maximum that is the length itself goes along with the length."""
     kept = {f.name: getattr(shape, f.name) for f in fields(shape) if f.name != axis}
-    if isinstance(shape, IndexerShape) and axis == "length" and shape.maximum == shape.length:
+    if isinstance(shape, IndexerShape | TopKShape) and axis == "length" and shape.maximum == shape.length:
         kept["maximum"] = "length"
     return kept
 

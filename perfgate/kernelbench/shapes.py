@@ -60,6 +60,9 @@ class IndexerShape:
     length: int
     maximum: int
 
+    def __post_init__(self) -> None:
+        _reaches(self.length, self.maximum)
+
     @property
     def key(self) -> str:
         return f"indexer-B{self.batch}-L{self.length}-max{self.maximum}"
@@ -74,15 +77,25 @@ class IndexerShape:
 
 @dataclass(frozen=True)
 class TopKShape:
-    """The ``topk`` largest of ``length`` scores of each of ``batch`` rows."""
+    """The ``topk`` largest of ``length`` scores of each of ``batch`` rows that are ``maximum`` wide (0: the length).
+
+    A server's scores are as wide as its page table: 262,208 where it was started for 1,048,576 tokens of context.
+    """
 
     batch: int
     length: int
     topk: int = 512
+    maximum: int = 0
+
+    def __post_init__(self) -> None:
+        # So that a row as wide as it is long is one shape, however it was asked for.
+        object.__setattr__(self, "maximum", self.maximum or self.length)
+        _reaches(self.length, self.maximum)
 
     @property
     def key(self) -> str:
-        return f"topk-B{self.batch}-L{self.length}-k{self.topk}"
+        wide = "" if self.maximum == self.length else f"-max{self.maximum}"
+        return f"topk-B{self.batch}-L{self.length}-k{self.topk}{wide}"
 
     @property
     def work(self) -> Work:
@@ -117,8 +130,15 @@ BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 ROWS = ((128, 0), (128, 512), (128, 8192))
 HEADS = (16, 32, 64, 128)
 LENGTHS = (512, 2048, 8192, 16_384, 65_536, 262_144)
-MAXIMA = (16_384, 262_144)
-"""Beside the length itself: 64 Ki and 1 Mi tokens of context, compressed 4:1."""
+MAXIMA = (16_384, 65_536, 262_144)
+"""Beside the length itself: 64 Ki, 256 Ki and 1 Mi tokens of context, compressed 4:1."""
+TABLE_WIDTHS = tuple(maximum + INDEX_PAGE for maximum in MAXIMA)
+"""What SGLang's page tables of these contexts hold, and so how wide its scores are: a page more than the context."""
+
+
+def _reaches(length: int, maximum: int) -> None:
+    if length > maximum:
+        raise ValueError(f"a row of {length} tokens is longer than the maximum of {maximum}")
 
 
 def kernel_of(shape: Shape) -> str:
@@ -152,6 +172,9 @@ def every_shape() -> tuple[Shape, ...]:
     for length in LENGTHS:
         maxima = (length, *(m for m in MAXIMA if m > length))
         shapes += [IndexerShape(batch, length, maximum) for batch in BATCHES for maximum in maxima]
-    shapes += [TopKShape(batch, length) for length in (2048, 8192, 65_536, 262_144) for batch in BATCHES]
+    for length in LENGTHS:
+        # The longest context's table stands beside every length: it is the server that the others are served by too.
+        widths = (length, *(w for m, w in zip(MAXIMA, TABLE_WIDTHS, strict=True) if m > length or m == MAXIMA[-1]))
+        shapes += [TopKShape(batch, length, maximum=width) for batch in BATCHES for width in widths]
     shapes += [HcShape(tokens) for tokens in (*BATCHES, 512, 1024, 4096)]
     return tuple(shapes)

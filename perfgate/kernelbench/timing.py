@@ -1,14 +1,14 @@
 """GPU time of a call: CUDA-graph replays over rotating inputs, each with a cold L2 (edge, on torch).
 
-Each call is captured once for each set of inputs. A replay is preceded by a write of more bytes than any L2 holds, and
-timed by two events around the graph; while that write runs the CPU has queued what follows it, so no launch is in the
-time. Without a GPU calls run in place of replays and no time passes: what a test of the plumbing needs.
+Each call is captured once for each set of inputs, on the stream that warmed it up: a call may keep memory for each stream.
+A replay is preceded by a write of more bytes than any L2 holds, and timed by two events around the graph; while that write
+runs the CPU has queued what follows it, so no launch is in the time. Without a GPU calls run in place of replays and no time
+passes: what a test of the plumbing needs.
 """
 
 from __future__ import annotations
 
 import statistics
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,7 +24,14 @@ BLOCKS = 3
 WARM_UP = 20
 """Replays after a capture that are not timed: some milliseconds, in which an idle card comes back to its clock."""
 
+QUEUE = 400
+"""Replays queued at most in one go: a launch queue of CUDA's holds 1,024 entries and then makes the CPU wait."""
+
 Call = Callable[[], Any]
+
+
+class TooSlow(Exception):
+    """A call takes so long that its replays would cost more than they may; the message says how long."""
 
 
 class _Clock:
@@ -57,25 +64,36 @@ def poison(result: Any) -> None:
 class Replayer:
     """One call a set of inputs, ready to be replayed in turn. ``outputs`` holds what each replay writes.
 
-    Raises whatever a call raises, before anything is timed.
+    Raises whatever a call raises, before anything is timed, and TooSlow where the replays of all blocks would take more
+    than ``most_seconds``.
     """
 
-    def __init__(self, calls: Sequence[Call], device: torch.device) -> None:
+    def __init__(self, calls: Sequence[Call], device: torch.device, most_seconds: float | None = None) -> None:
         self._calls, self._cuda, self._next = list(calls), device.type == "cuda", 0
         self._graphs: list[torch.cuda.CUDAGraph] = []
         self._flush: torch.Tensor | None = None
+        self._side: Any = None
         if self._cuda:
-            # Compiles and tunes what has to be: no replay does either.
-            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for call in self._calls:
-                    call()
-                    call()
-            torch.cuda.synchronize()
+            self._warm_up(most_seconds)
             self._flush = torch.empty(FLUSH_BYTES, dtype=torch.uint8, device=device)
         self.outputs: list[Any] = []
         self.capture()
+
+    def _warm_up(self, most_seconds: float | None) -> None:
+        """Run each call twice: it compiles and tunes what has to be, so that no replay does either."""
+        self._side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        self._side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._side):
+            for at, call in enumerate(self._calls):
+                call()
+                begin, end = _events()
+                begin.record()
+                call()
+                end.record()
+                if at == 0 and most_seconds is not None:
+                    end.synchronize()
+                    _refuse_slow(begin.elapsed_time(end) / 1e3, most_seconds)
+        torch.cuda.synchronize()
 
     def capture(self) -> None:
         """Capture every call (anew), and poison what it wrote."""
@@ -85,7 +103,7 @@ class Replayer:
         for call in self._calls:
             if self._cuda:
                 graph = torch.cuda.CUDAGraph()
-                with torch.cuda.graph(graph, pool=pool):
+                with torch.cuda.graph(graph, pool=pool, stream=self._side):
                     output = call()
                 self._graphs.append(graph)
             else:
@@ -104,21 +122,29 @@ class Replayer:
         if not self._cuda:
             self._run_in_place()
             return
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin, end = _events()
         self._replay(begin, end)
         end.synchronize()
         _Clock.seconds += begin.elapsed_time(end) / 1e3
 
-    def busy(self, seconds: float) -> None:
-        """Queue replays for about so long and do not wait for them: something to look at the GPU's clocks during."""
+    def busy(self, seconds: float) -> Callable[[], bool]:
+        """Queue replays for about so long, and return whether they still go on: something to read the clocks during.
+
+        No more than QUEUE of them. None of their time is added to ``gpu_seconds``.
+        """
         if not self._cuda:
-            return
-        before = gpu_seconds()
-        self.once()
-        # The flush takes at least as long as 256 MiB take at 8 TB/s.
-        each = gpu_seconds() - before + FLUSH_BYTES / 8e12
-        for _ in range(min(2000, int(seconds / each) + 1)):
+            return lambda: True
+        begin, end = _events()
+        begin.record()
+        self._replay()
+        end.record()
+        end.synchronize()
+        each = max(begin.elapsed_time(end) / 1e3, 1e-6)
+        for _ in range(min(QUEUE, int(seconds / each) + 1)):
             self._replay()
+        last = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        last.record()
+        return lambda: not last.query()  # type: ignore[no-untyped-call]
 
     def _replay(self, begin: Any = None, end: Any = None) -> None:
         assert self._flush is not None
@@ -138,6 +164,20 @@ class Replayer:
             old.copy_(new)
 
 
+def _events() -> tuple[Any, Any]:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    return begin, end
+
+
+def _refuse_slow(seconds: float, most: float) -> None:
+    replays = REPLAYS + BLOCKS * WARM_UP
+    if seconds * replays > most:
+        raise TooSlow(
+            f"too slow, {1e3 * seconds:.0f} ms a call: {replays} replays would take {seconds * replays:.0f} s, "
+            f"more than {most:g}"
+        )
+
+
 def replay_times(replayer: Replayer, replays: int = REPLAYS) -> list[float]:
     """GPU seconds of each of so many replays, in the order they were taken."""
     times = []
@@ -151,45 +191,3 @@ def replay_times(replayer: Replayer, replays: int = REPLAYS) -> list[float]:
 def median_us(calls: Sequence[Call], device: torch.device, replays: int = REPLAYS) -> float:
     """Median GPU time of a call in microseconds; for tuning and rates. A gated time goes through the benchmark fixture."""
     return 1e6 * statistics.median(replay_times(Replayer(calls, device), replays))
-
-
-def rates(device: torch.device) -> dict[str, Any]:
-    """Bytes and matrix FLOPs a second of this card, measured now, as ``roofline.restore`` reads them."""
-    began = time.monotonic()
-    found: dict[str, Any] = {"bytes": _copy_rate(device)}
-    n = 8192
-    flops = 2 * n**3
-    a, b = (torch.randn(n, n, device=device).bfloat16() for _ in range(2))
-    found["bf16"] = flops / _seconds(lambda: a @ b, device)
-    try:
-        fp8 = torch.float8_e4m3fn
-        x, y, one = a.to(fp8), b.to(fp8).t().contiguous().t(), torch.ones((), device=device)
-        found["fp8"] = flops / _seconds(
-            lambda: torch._scaled_mm(x, y, scale_a=one, scale_b=one, out_dtype=torch.bfloat16), device
-        )
-    except (RuntimeError, AttributeError, TypeError, ValueError) as fault:
-        # Torch's private entry: where it is gone, bf16's rate stands in, and the table says so.
-        found["fp8_fault"] = str(fault).splitlines()[0][:200]
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        wide, other = a.float(), b.float()
-        found["tf32"] = flops / _seconds(lambda: wide @ other, device)
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed
-    nothing = torch.zeros(1, device=device)
-    found["floor_us"] = median_us([nothing.zero_], device)
-    found["source"] = f"measured in this run, in {time.monotonic() - began:.1f} s"
-    return found
-
-
-def _copy_rate(device: torch.device) -> float:
-    """Bytes a second, read and written, of a copy far larger than the L2."""
-    size = 1 << 30
-    source = torch.empty(size, dtype=torch.uint8, device=device)
-    target = torch.empty_like(source)
-    return 2 * size / _seconds(lambda: target.copy_(source), device)
-
-
-def _seconds(call: Call, device: torch.device) -> float:
-    return median_us([call], device, 20) / 1e6

@@ -12,8 +12,12 @@ from kernelbench.checks import expected
 from kernelbench.inputs import Inputs, make, sets_of
 from kernelbench.peers import Implementation
 
+from perfgate.kernelbench.clock_watch import Busy, State, worst
 from perfgate.kernelbench.shapes import Shape
 from perfgate.kernelbench.timing import BLOCKS, REPLAYS, Replayer
+
+PER_BLOCK = REPLAYS // BLOCKS
+Watch = Callable[[Busy], State]
 
 
 @dataclass(frozen=True)
@@ -32,17 +36,37 @@ def problem(shape: Shape, device: torch.device) -> Problem:
 
 
 class Trial:
-    """One implementation on one shape. ``replay`` is the thing to time; ``verify`` judges what it wrote."""
+    """One implementation on one shape. ``replay`` is the thing to time; ``verify`` judges what it wrote.
 
-    def __init__(self, shape: Shape, one: Implementation, device: torch.device) -> None:
-        self._problem, self._check = problem(shape, device), one.check
-        self._replayer = Replayer([one.make(inputs) for inputs in self._problem.sets], device)
+    ``watch`` reads the card's state after each block, while the block's graphs go on replaying; ``state`` is the worst of
+    it. Raises timing.TooSlow where all replays would take more than ``most_seconds``.
+    """
+
+    def __init__(
+        self,
+        shape: Shape,
+        one: Implementation,
+        device: torch.device,
+        watch: Watch | None = None,
+        most_seconds: float | None = None,
+    ) -> None:
+        self._problem, self._check, self._watch = problem(shape, device), one.check, watch
+        calls = [one.make(inputs) for inputs in self._problem.sets]
+        assert PER_BLOCK % len(calls) == 0, (
+            f"{PER_BLOCK} replays a block are no multiple of {len(calls)} sets of inputs"
+        )
+        self._replayer = Replayer(calls, device, most_seconds)
         self._since_capture = 0
-        self.busy: Callable[[float], None] = self._replayer.busy
+        self._states: list[State] = []
+
+    @property
+    def state(self) -> State:
+        """The card over all blocks so far."""
+        return worst(self._states)
 
     def replay(self) -> None:
         """One timed replay; a new block of them starts with graphs captured anew, and the old one's output checked."""
-        if self._since_capture == REPLAYS // BLOCKS:
+        if self._since_capture == PER_BLOCK:
             self.verify()
             self._replayer.capture()
             self._since_capture = 0
@@ -50,7 +74,12 @@ class Trial:
         self._replayer.once()
 
     def verify(self) -> None:
-        """Every set that was replayed since the capture holds the right output. Raises AssertionError."""
+        """End a block: read the clocks, then see that every set that was replayed holds the right output.
+
+        Raises AssertionError.
+        """
+        if self._watch is not None:
+            self._states.append(self._watch(self._replayer.busy))
         for at, (inputs, want) in enumerate(zip(self._problem.sets, self._problem.expected, strict=True)):
             if at < self._since_capture:
                 self._check(inputs, want, self._replayer.outputs[at])

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from kernelbench.body import Trial
+from kernelbench.body import Watch
 
-from perfgate.kernelbench import machine, timing
+from perfgate.kernelbench import clock_watch, machine, rates
 
 
 def visible() -> bool:
@@ -21,9 +21,9 @@ def device() -> torch.device:
 
 def facts(device: torch.device) -> dict[str, Any]:
     """Its fingerprint, and its rates as measured now."""
-    return {"fingerprint": machine.fingerprint(device.index), "rates": timing.rates(device)}
+    return {"fingerprint": machine.fingerprint(device.index), "rates": rates.measure(device)}
 
 
-def state(trial: Trial, device: torch.device) -> machine.State:
-    """Its clocks and throttling while it goes on replaying a trial."""
-    return machine.watch(trial.busy, device.index)
+def watcher(device: torch.device) -> Watch:
+    """Reads its clocks and throttling while it goes on replaying a trial."""
+    return lambda busy: clock_watch.watch(busy, device.index)

@@ -44,12 +44,17 @@ def expected(inputs: Inputs) -> Any:
         narrow = inputs.replace(max_seq_len=longest)
         return narrow, indexer_oracle.paged_mqa_logits(*narrow.arguments()), bounds(narrow)
     if isinstance(inputs, TopKInputs):
-        return inputs.scores.topk(inputs.topk, dim=1, sorted=True).values
+        return specified(inputs).topk(inputs.topk, dim=1, sorted=True).values
     assert isinstance(inputs, HcInputs)
     exact = inputs.x.double()
     root = (exact.square().mean(-1, keepdim=True) + inputs.eps).sqrt()
     weights = inputs.fn.double()
     return HcExpected(exact @ weights.T / root, (exact.square() @ weights.square().T).sqrt() / root, root)
+
+
+def specified(inputs: TopKInputs) -> torch.Tensor:
+    """The scores of rows of one length, without what lies behind it."""
+    return inputs.scores[:, : int(inputs.seq_lens.max())]
 
 
 def check_decode(inputs: DecodeInputs, want: Any, got: Any) -> None:
@@ -85,7 +90,7 @@ def check_topk(inputs: TopKInputs, want: torch.Tensor, got: torch.Tensor) -> Non
     owner = torch.arange(rows, device=got.device)[:, None]
     assert torch.equal(place // pages, owner.expand_as(place)), "an index lies on a page of another row"
     index = place % pages * inputs.page_size + got.long() % inputs.page_size
-    assert (index < inputs.scores.shape[1]).all(), "an index lies past its row's scores"
+    assert (index < inputs.seq_lens[:, None]).all(), "an index lies past its row's scores"
     ordered = index.sort(dim=1).values
     assert (ordered[:, 1:] != ordered[:, :-1]).all(), "an index stands twice"
     found = inputs.scores.gather(1, index).sort(dim=1, descending=True).values
@@ -113,6 +118,24 @@ def check_peer_hc(inputs: HcInputs, want: HcExpected, got: torch.Tensor) -> None
 def check_split_hc(inputs: HcInputs, want: HcExpected, got: tuple[torch.Tensor, torch.Tensor]) -> None:
     sums, squares = got[0].double().sum(0), got[1].double().sum(0)
     _same(sums * torch.rsqrt(squares / inputs.x.shape[1] + inputs.eps)[:, None], want.mixes)
+
+
+EXACT = "the references, exactly"
+WITHIN = "the references, within the correctness suite's bounds"
+ALIKE = f"the references, as the same function: 1 - cosine at most {PEER_COSINE:g}"
+HELD_TO: dict[Check, str] = {
+    check_decode: WITHIN,
+    check_indexer: WITHIN,
+    check_topk: EXACT,
+    check_topk_values: f"{EXACT}, its values alone",
+    check_hc: WITHIN,
+    check_split_hc: f"{ALIKE}, its sums added up",
+}
+
+
+def held_to(check: Check) -> str:
+    """What a timed output was held to, in words."""
+    return HELD_TO.get(check, ALIKE)
 
 
 def _same(got: torch.Tensor, want: torch.Tensor) -> None:

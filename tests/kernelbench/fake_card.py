@@ -2,7 +2,7 @@
 
 The kernels run for real, interpreted, and their outputs are checked for real; the times are made up, and say so. FAKE_CARD
 is JSON: ``slower`` {kernel: factor}, ``wrong`` (a kernel whose output is spoiled), ``lost`` (a shape's key that the suite
-no longer times), ``seed`` of the noise.
+no longer times), ``late`` (a kernel by whose first test all time is spent), ``mhz``, ``copy`` (bytes a second), ``seed`` of the noise.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from typing import Any
 
 os.environ["TRITON_INTERPRET"] = "1"
 
+import pytest
 import torch
 from kernelbench import body, card, inputs, peers
+from kernelbench.session import BEGAN
 
-from perfgate.kernelbench import bars, machine, shapes, timing
+from perfgate.kernelbench import bars, clock_watch, shapes, timing
 
 SETTINGS = json.loads(os.environ.get("FAKE_CARD", "{}"))
 TINY = (shapes.DecodeShape(1, 16, 64, 0), shapes.TopKShape(1, 600))
@@ -33,11 +35,11 @@ FINGERPRINT = {
     "hardware": {"gpus": 1, "gpu_name": NAME, "gpu_driver": "1.0"},
     "software": {"torch": "2", "triton": SETTINGS.get("triton", "3")},
 }
-RATES = {"bytes": 4e12, "bf16": 7e14, "fp8": 1.4e15, "floor_us": 2.0, "source": "made up"}
+RATES = {"bytes": SETTINGS.get("copy", 4e12), "bf16": 7e14, "fp8": 1.4e15, "floor_us": 2.0, "source": "made up"}
 card.visible = lambda: True
 card.device = lambda: torch.device("cpu")
 card.facts = lambda device: {"fingerprint": FINGERPRINT, "rates": RATES}
-card.state = lambda trial, device: machine.State(1980, read_by="nobody")
+card.watcher = lambda device: lambda busy: clock_watch.State(SETTINGS.get("mhz", 1980), read_by="nobody", top_mhz=1980)
 
 # Peers that are installed here would be imported, which takes a minute, and cannot run.
 peers.absent = lambda module: f"{module} is not looked for"
@@ -65,6 +67,13 @@ class FakeReplayer(timing.Replayer):
         else:
             self._next += 1
         timing._Clock.seconds += 1e-5 * SETTINGS.get("slower", {}).get(_kernel(), 1.0) * noise.gauss(1.0, 0.005)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    late = SETTINGS.get("late")
+    if late and f"[{late}" in item.name:
+        item.config.stash[BEGAN] -= 10_000
 
 
 def _kernel() -> str:

@@ -27,8 +27,9 @@ from perfgate.kernelbench.shapes import (
     TopKShape,
 )
 
-SETS, BUDGET_BYTES = 4, 8 << 30
-"""Sets of inputs that replays rotate over, fewer where they would take more memory than this (two at least)."""
+SETS, FEWER_SETS, BUDGET_BYTES = 4, 2, 8 << 30
+"""Sets of inputs that replays rotate over, fewer where they would take more memory than this. A block's replays are a multiple
+of either: graphs share memory, which is only right for those that replay in the order of their capture, each as often."""
 
 DISTINCT_PAGES = 512
 """Pages of random content; larger caches repeat them, which no time depends on."""
@@ -53,7 +54,7 @@ Inputs = DecodeInputs | IndexerInputs | TopKInputs | HcInputs
 
 def sets_of(shape: Shape) -> int:
     """How many sets of inputs to rotate over."""
-    return max(2, min(SETS, BUDGET_BYTES // max(1, shape.work.bytes)))
+    return SETS if SETS * shape.work.bytes <= BUDGET_BYTES else FEWER_SETS
 
 
 def make(shape: Shape, seed: int, device: torch.device) -> Inputs:
@@ -64,9 +65,12 @@ def make(shape: Shape, seed: int, device: torch.device) -> Inputs:
     if isinstance(shape, IndexerShape):
         return _indexer(shape, rng, device)
     if isinstance(shape, TopKShape):
-        pages = -(-shape.length // INDEX_PAGE)
+        pages = -(-shape.maximum // INDEX_PAGE)
+        scores = torch.randn(shape.batch, shape.maximum, generator=rng, device=device)
+        # What lies behind a row's length is anything: here it would be chosen, so that whoever reads it is wrong.
+        scores[:, shape.length :] = 1e30
         return TopKInputs(
-            torch.randn(shape.batch, shape.length, generator=rng, device=device),
+            scores,
             _full(shape.batch, shape.length, device),
             torch.randperm(shape.batch * pages, generator=rng, device=device).int().view(shape.batch, pages),
             INDEX_PAGE,

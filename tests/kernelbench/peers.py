@@ -7,8 +7,6 @@ import importlib
 import importlib.util
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
@@ -24,8 +22,11 @@ from kernelbench.checks import (
     check_split_hc,
     check_topk,
     check_topk_values,
+    held_to,
+    specified,
 )
 from kernelbench.inputs import DecodeInputs, HcInputs, IndexerInputs, TopKInputs
+from kernelbench.modules import function_of, module_file
 
 from perfgate.kernelbench.bars import OURS, OURS_SPLIT
 from perfgate.kernelbench.shapes import HC_OUTPUTS, HC_WIDTH, DecodeShape, HcShape, IndexerShape, Shape, TopKShape
@@ -48,6 +49,11 @@ class Implementation:
     check: Check
     needs: tuple[str, ...] = ()
     label: str = ""
+
+    @property
+    def held_to(self) -> str:
+        """What its output is held to, in words."""
+        return held_to(self.check)
 
 
 def _decode_ours(inputs: DecodeInputs) -> Call:
@@ -113,10 +119,24 @@ def _deep_gemm_logits(inputs: IndexerInputs) -> Call:
     )
 
 
+FALLBACKS = "srt/layers/attention/dsv4/indexer.py"
+
+
+def fallback(name: str) -> Callable[..., Any]:
+    """A torch function of SGLang's indexer, by its source alone.
+
+    The file's own imports bring the whole server, and with FlashInfer 0.6.12 ``cuda.tile``, which a Hopper host need not have;
+    these functions use torch, its fp8 type and a cache of their own.
+    """
+    # AMD's cards have another fp8 type, which the file asks for; NVIDIA's have this one.
+    known = {"torch": torch, "F": torch.nn.functional, "FP8_DTYPE": torch.float8_e4m3fn, "_arange_cache": {}}
+    return function_of("sglang", FALLBACKS, name, known)
+
+
 def _sglang_torch_logits(inputs: IndexerInputs) -> Call:
-    module = importlib.import_module("sglang.srt.layers.attention.dsv4.indexer")
+    score = fallback("fp8_paged_mqa_logits_torch_sm120")
     arguments = inputs.arguments()
-    return lambda: module.fp8_paged_mqa_logits_torch_sm120(*arguments[:5], None, inputs.max_seq_len, False)
+    return lambda: score(*arguments[:5], None, inputs.max_seq_len, False)
 
 
 def _topk_ours(inputs: TopKInputs) -> Call:
@@ -138,20 +158,19 @@ def _sglang_topk_v2(inputs: TopKInputs) -> Call:
 
 
 def _sglang_torch_topk(inputs: TopKInputs) -> Call:
-    module = importlib.import_module("sglang.srt.layers.attention.dsv4.indexer")
+    select = fallback("topk_transform_512_pytorch_vectorized")
     out = torch.empty(len(inputs.seq_lens), inputs.topk, dtype=torch.int32, device=inputs.scores.device)
 
     def call() -> torch.Tensor:
-        module.topk_transform_512_pytorch_vectorized(
-            inputs.scores, inputs.seq_lens, inputs.page_table, out, inputs.page_size
-        )
+        select(inputs.scores, inputs.seq_lens, inputs.page_table, out, inputs.page_size)
         return out
 
     return call
 
 
 def _torch_topk(inputs: TopKInputs) -> Call:
-    return lambda: torch.topk(inputs.scores, inputs.topk, dim=1, sorted=False)
+    scores = specified(inputs)
+    return lambda: torch.topk(scores, inputs.topk, dim=1, sorted=False)
 
 
 def _hc_ours(inputs: HcInputs) -> Call:
@@ -229,7 +248,6 @@ def _torch_hc(inputs: HcInputs) -> Call:
 
 
 SGLANG_DECODE = ("sglang", "sglang.srt.layers.attention.flash_mla_sm120")
-SGLANG_INDEXER = ("sglang", "sglang.srt.layers.attention.dsv4.indexer")
 SGLANG_TOPK = ("sglang", "sglang.jit_kernel.dsv4.topk")
 DECODE = (
     Implementation(OURS, _decode_ours, check_decode),
@@ -240,12 +258,12 @@ DECODE = (
 INDEXER = (
     Implementation(OURS, _indexer_ours, check_indexer),
     Implementation("DeepGEMM", _deep_gemm_logits, check_peer_indexer, ("deep_gemm",)),
-    Implementation("SGLang torch", _sglang_torch_logits, check_peer_indexer, SGLANG_INDEXER),
+    Implementation("SGLang torch", _sglang_torch_logits, check_peer_indexer, ("sglang",)),
 )
 TOPK = (
     Implementation(OURS, _topk_ours, check_topk),
     Implementation("SGLang v2", _sglang_topk_v2, check_peer_topk, SGLANG_TOPK),
-    Implementation("SGLang torch", _sglang_torch_topk, check_peer_topk, SGLANG_INDEXER),
+    Implementation("SGLang torch", _sglang_torch_topk, check_peer_topk, ("sglang",)),
     Implementation("torch.topk", _torch_topk, check_topk_values),
 )
 HC = (
@@ -288,18 +306,3 @@ def absent(module: str) -> str:
 def missing(one: Implementation) -> str:
     """Why an implementation is not timed here, or nothing."""
     return next((reason for name in one.needs if (reason := absent(name))), "")
-
-
-@functools.cache
-def module_file(package: str, path: str) -> ModuleType:
-    """A module by its file, without importing the package around it: SGLang's own import takes 30 s and 60 packages."""
-    spec = importlib.util.find_spec(package)
-    if spec is None or not spec.submodule_search_locations:
-        raise ImportError(f"{package} is not installed")
-    file = Path(next(iter(spec.submodule_search_locations)), path)
-    found = importlib.util.spec_from_file_location(f"kernelbench_{file.stem}", file)
-    if found is None or found.loader is None or not file.is_file():
-        raise ImportError(f"{package} has no {path}")
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
-    return module

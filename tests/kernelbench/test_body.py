@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from kernelbench import checks, inputs, peers
+from kernelbench import checks, inputs, modules, peers
 from kernelbench.body import Trial, problem
 from kernelbench.peers import Implementation, implementations, missing
 
-from perfgate.kernelbench.bars import OURS
+from perfgate.kernelbench.bars import OURS, OURS_SPLIT
 from perfgate.kernelbench.shapes import DecodeShape, HcShape, IndexerShape, Shape, TopKShape
 from perfgate.kernelbench.timing import gpu_seconds, poison, tensors
 
@@ -21,6 +22,7 @@ TINY: tuple[Shape, ...] = (
     DecodeShape(1, 16, 64, 64),
     IndexerShape(2, 100, 256),
     TopKShape(2, 700),
+    TopKShape(2, 700, maximum=1024),
     HcShape(2),
 )
 
@@ -134,9 +136,74 @@ def test_a_module_is_loaded_by_its_file_without_its_package(tmp_path: Any, monke
     (package / "__init__.py").write_text("raise RuntimeError('imported as a whole')")
     (package / "below" / "one.py").write_text("VALUE = 7")
     monkeypatch.syspath_prepend(tmp_path)
-    assert peers.module_file("heavy_package", "below/one.py").VALUE == 7
+    assert modules.module_file("heavy_package", "below/one.py").VALUE == 7
     with pytest.raises(ImportError, match=r"below/two\.py"):
-        peers.module_file("heavy_package", "below/two.py")
+        modules.module_file("heavy_package", "below/two.py")
+
+
+def test_a_function_is_taken_from_a_file_whose_imports_are_not_there(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "broken_package"
+    package.mkdir()
+    (package / "one.py").write_text(
+        "from __future__ import annotations\nimport not_there\n"
+        "def scale(x: not_there.Tensor, by: int = 2):\n    return cache.setdefault(x, FACTOR * x * by)\n"
+    )
+    (package / "__init__.py").write_text("raise RuntimeError('imported as a whole')")
+    monkeypatch.syspath_prepend(tmp_path)
+    scale = modules.function_of("broken_package", "one.py", "scale", {"FACTOR": 10, "cache": {}})
+    assert scale(3) == 60
+    with pytest.raises(ImportError, match="0 functions other"):
+        modules.function_of("broken_package", "one.py", "other", {})
+
+
+@pytest.mark.parametrize(
+    "shape", [IndexerShape(2, 100, 256), TopKShape(2, 700), TopKShape(2, 700, maximum=1024)], ids=str
+)
+def test_sglangs_torch_fallback_is_right_by_its_source_alone(shape: Shape) -> None:
+    """Its functions are there and right where SGLang's modules can't be imported, as here or beside FlashInfer 0.6.12."""
+    before = set(sys.modules)
+    one = next(one for one in implementations(shape) if one.name == "SGLang torch")
+    if not modules.installed("sglang"):
+        assert missing(one) == "sglang is not installed"
+        return
+    assert not missing(one)
+    for given, want in zip(problem(shape, DEVICE).sets, problem(shape, DEVICE).expected, strict=True):
+        call = one.make(given)
+        for _ in range(2):
+            one.check(given, want, call())
+    assert not [name for name in set(sys.modules) - before if name.startswith("sglang")]
+
+
+def test_what_lies_behind_a_rows_scores_must_not_be_chosen() -> None:
+    shape = TopKShape(2, 700, maximum=1024)
+    given = inputs.make(shape, 0, DEVICE)
+    assert given.scores.shape == (2, 1024)
+    assert given.page_table.shape == (2, 16)
+    order = given.scores.argsort(dim=1, descending=True)[:, :512]
+    taken = given.page_table.gather(1, order // given.page_size) * given.page_size + order % given.page_size
+    with pytest.raises(AssertionError, match="past its row's scores"):
+        checks.check_topk(given, checks.expected(given), taken.int())
+
+
+def test_a_run_says_what_each_output_was_held_to() -> None:
+    held = {(kind, one.name): one.held_to for kind in TINY for one in implementations(kind)}
+    assert held[HcShape(2), OURS] == "the references, within the correctness suite's bounds"
+    alike = "the references, as the same function: 1 - cosine at most 0.0001"
+    assert held[HcShape(2), OURS_SPLIT] == f"{alike}, its sums added up"
+    assert held[HcShape(2), "DeepGEMM"] == alike
+    assert held[TopKShape(2, 700), OURS] == "the references, exactly"
+    assert held[TopKShape(2, 700), "torch.topk"] == "the references, exactly, its values alone"
+
+
+def test_a_shape_whose_inputs_fit_thrice_has_two_sets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inputs, "SETS", 4)
+    shape = DecodeShape(1, 64, 128, 0)
+    monkeypatch.setattr(inputs, "BUDGET_BYTES", 4 * shape.work.bytes)
+    assert inputs.sets_of(shape) == 4
+    monkeypatch.setattr(inputs, "BUDGET_BYTES", 4 * shape.work.bytes - 1)
+    assert inputs.sets_of(shape) == 2
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.int64, torch.uint8])

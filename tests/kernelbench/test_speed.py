@@ -12,45 +12,54 @@ from kernelbench.peers import Implementation
 
 from perfgate.kernelbench.bars import MINE
 from perfgate.kernelbench.shapes import Shape, describe
-from perfgate.kernelbench.timing import BLOCKS, REPLAYS, gpu_seconds
-
-CHECKED = {True: "the references, within the correctness suite's bounds", False: "the references, as the same function"}
+from perfgate.kernelbench.timing import BLOCKS, REPLAYS, TooSlow, gpu_seconds
 
 
 @pytest.mark.kernelbench
 @pytest.mark.benchmark(timer=gpu_seconds)
 def test_speed(
-    shape: Shape, implementation: Implementation, card: torch.device, facts: dict[str, Any], benchmark: Any
+    shape: Shape,
+    implementation: Implementation,
+    card: torch.device,
+    facts: dict[str, Any],
+    peer_seconds: float,
+    benchmark: Any,
 ) -> None:
     ours = implementation.name in MINE
     label = implementation.label or implementation.name
     benchmark.group, benchmark.name, benchmark.params = shape.key, label, describe(shape)
     why = ""
     try:
-        trial = Trial(shape, implementation, card)
+        trial = Trial(shape, implementation, card, cards.watcher(card), None if ours else peer_seconds)
         benchmark.pedantic(trial.replay, rounds=REPLAYS)
         trial.verify()
+    except TooSlow as fault:
+        benchmark.has_error = True
+        facts["absent"][f"{shape.key} {label}"] = why = str(fault)
     except Exception as fault:
         # What was timed does not count: neither in the stored file nor in the table.
         benchmark.has_error = True
         if benchmark.stats is not None:
             benchmark.stats.stats.data.clear()
-        if ours:
-            raise
         why = f"{type(fault).__name__}: {(str(fault).splitlines() or [''])[0][:160]}"
-    if why:
-        # Outside of the handler, whose traceback would keep the memory of a peer that ran out of it.
+        if ours:
+            facts["wrong"][shape.key] = f"{label}: {why}"
+            raise
         facts["faults"][f"{shape.key} {label}"] = why
+    if why:
+        # Outside of the handlers, whose traceback would keep the memory of a peer that ran out of it.
         pytest.xfail(f"a peer, not this project's kernel: {label}: {why}")
-    state = cards.state(trial, card)
+    state = trial.state
     benchmark.extra_info.update(
         shape=describe(shape),
         implementation=implementation.name,
         label=label,
-        checked=CHECKED[ours],
+        checked=implementation.held_to,
         blocks=[at * BLOCKS // REPLAYS for at in range(REPLAYS)],
         sm_mhz=state.sm_mhz,
+        top_mhz=state.top_mhz,
         throttled=list(state.throttled),
+        noted=list(state.noted),
         power_w=state.power_w,
         temperature_c=state.temperature_c,
         clocks_read_by=state.read_by,

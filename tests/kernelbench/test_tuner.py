@@ -15,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import tune_kernels as tuner
 
+from perfgate.kernelbench.shapes import HEADS
 from perfgate.kernelbench.tuning import varied
 
 KERNELS = list(tuner.TUNABLE)
@@ -37,6 +38,40 @@ def test_every_shape_to_tune_on_has_a_row(name: str, card: Any) -> None:
     kernel = tuner.TUNABLE[name]
     found = tuner.buckets(kernel, card, kernel.shapes)
     assert sum(map(len, found.values())) == len(kernel.shapes)
+
+
+ROWS = (1, 2, 3, 4, 5, 8, 9, 16, 17, 32, 64, 65, 128, 256, 512, 513, 1024, 4096)
+TOKENS = (*ROWS, 4097, 8192, 16_384, 16_385, 32_768, 10**6)
+CALLS = {
+    "decode": [(rows, heads) for rows in ROWS for heads in (1, 16, 17, 32, 33, 64, 65, 128)],
+    "indexer": [(rows,) for rows in ROWS],
+    "topk": [(topk,) for topk in range(1, 2049)],
+    "hc": [(tokens,) for tokens in TOKENS],
+}
+"""Arguments on both sides of every limit that a table may have, of calls that a server makes."""
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("card", [SM90, SM120], ids=lambda card: card.name)
+def test_every_row_that_a_call_can_choose_is_tuned_on_a_shape_that_chooses_it(name: str, card: Any) -> None:
+    kernel = tuner.TUNABLE[name]
+    chosen = {kernel.table.choose(card.name, *call) for call in CALLS[name]}
+    assert chosen <= set(kernel.table.TABLE[card.name])
+    assert chosen == set(tuner.buckets(kernel, card, kernel.shapes))
+
+
+@pytest.mark.parametrize("card", [SM90, SM120], ids=lambda card: card.name)
+def test_no_row_of_a_table_is_out_of_reach(card: Any) -> None:
+    for name, kernel in tuner.TUNABLE.items():
+        chosen = {kernel.table.choose(card.name, *call) for call in CALLS[name]}
+        if name == "decode":
+            # The interpreter stands in for a card, and has no way to run Gluon.
+            chosen |= {kernel.table.choose(card.name, *call, interpreted=True) for call in CALLS[name]}
+        assert chosen == set(kernel.table.TABLE[card.name]), name
+
+
+def test_every_number_of_heads_is_tuned_on() -> None:
+    assert {shape.heads for shape in tuner.TUNABLE["decode"].shapes} == set(HEADS)
 
 
 GOOD = {"error": "", "shared": 1000, "mma": 4, "wgmma": 0, "stack": 0, "fp64": 0}

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from kernelbench_kit import DECODE, HC, ours, run, stored
+from kernelbench_kit import DECODE, HC, RATES, ours, run, stored
 
 from perfgate.kernelbench import bars, roofline, rows, shapes
 from perfgate.kernelbench.shapes import DecodeShape, HcShape, IndexerShape, TopKShape
@@ -46,13 +50,40 @@ def test_every_shape_of_the_plan_is_timed_once_and_comes_back_from_its_record():
     assert {(s.window, s.extra) for s in decodes} == {(128, 0), (128, 512), (128, 8192)}
     assert {s.heads for s in decodes} == {16, 32, 64, 128}
     indexers = [s for s in every if isinstance(s, IndexerShape)]
-    assert {s.length for s in indexers} >= {512, 262_144}
-    assert {s.maximum for s in indexers if s.length == 512} == {512, 16_384, 262_144}
+    assert {s.maximum for s in indexers if s.length == 512} == {512, 16_384, 65_536, 262_144}
+    topks = [s for s in every if isinstance(s, TopKShape)]
+    # A server's scores are as wide as its page table, which holds a page more than the context's.
+    assert {s.maximum for s in topks if s.length == 512} == {512, 16_448, 65_600, 262_208}
+    for kind in (indexers, topks):
+        assert {s.batch for s in kind} == {1, 2, 4, 8, 16, 32, 64, 128, 256}
+        assert {s.length for s in kind} == {512, 2048, 8192, 16_384, 65_536, 262_144}
+        assert all(s.length <= s.maximum for s in kind)
+    assert {s.batch for s in every if isinstance(s, HcShape)} >= {1, 2, 4, 8, 16, 32, 64, 128, 256}
+
+
+def test_a_baseline_file_still_names_its_shapes():
+    for path in (Path(__file__).parents[2] / "baselines" / "kernels").glob("*.json"):
+        points = json.loads(path.read_text())["points"]
+        assert points
+        assert {key: shapes.restore(point["shape"]).key for key, point in points.items()} == {
+            key: key for key in points
+        }
+        assert {point["shape"]["kernel"] for point in points.values()} == set(shapes.KERNELS)
+
+
+def test_a_row_as_wide_as_it_is_long_is_one_shape_however_it_was_asked_for():
+    assert TopKShape(64, 65_536) == TopKShape(64, 65_536, maximum=65_536)
+    assert TopKShape(64, 65_536, maximum=262_208).key == "topk-B64-L65536-k512-max262208"
+    assert TopKShape(64, 65_536, maximum=262_208).work == TopKShape(64, 65_536).work
+    for kind in (IndexerShape(1, 512, 512), TopKShape(1, 512)):
+        with pytest.raises(ValueError, match="longer than the maximum"):
+            replace(kind, maximum=511)
 
 
 def test_the_quick_share_holds_every_shape_of_a_bar_and_little_else():
     quick = bars.quick_shapes()
-    assert all(bar.over[0] in quick and bar.under[0] in quick for bar in bars.BARS)
+    assert all(bar.shapes <= quick for bar in bars.BARS)
+    assert {TopKShape(64, 65_536), TopKShape(64, 65_536, maximum=262_208)} <= quick
     assert len(quick) <= 20
 
 
@@ -72,6 +103,59 @@ def test_bars_are_reached_missed_or_not_measured():
     assert states(18.8, 16.4, 1900) == ("reached", "reached", "not measured")
     assert states(19.0, 16.4, 1500) == ("missed", "missed", "not measured")
     assert states(18.8, 16.4) == ("reached", "not measured", "not measured")
+
+
+def test_what_was_set_is_counted_apart_from_what_was_added():
+    own = [bar for bar in bars.BARS if not bar.added]
+    assert len(own) == 19
+    assert {bar.name for bar in bars.BARS if bar.added} == {
+        *(f"hc-T{t} without merge over DeepGEMM split" for t in (1, 64)),
+        *(f"hc-T{t} over DeepGEMM" for t in (1, 64)),
+    }
+    text = render(run({(HC, "ours"): 9.0, (HC, "DeepGEMM"): 70.0, (HC, "DeepGEMM split"): 8.0}, noise=0))
+    before, after = text.split("beside them, not counted:\n")
+    assert "bars: 1 of 19 reached" in before
+    assert "hc-T1 over DeepGEMM split" in before
+    assert "reached          0.13 <= 1.2" in after
+
+
+def test_ahead_of_flash_mla_somewhere_takes_one_shape_and_a_tie_is_not_ahead():
+    def state(*pairs):
+        medians = {}
+        for batch, own, peer in pairs:
+            medians |= {(bars.decode(batch), "ours"): own, (bars.decode(batch), "FlashMLA"): peer}
+        return next(r.state for r in bars.reached(medians) if r.bar.name.endswith("somewhere"))
+
+    assert state((1, 17.0, 16.0), (64, 43.9, 44.0)) == "reached"
+    assert state((1, 17.0, 16.0), (64, 44.0, 44.0)) == "missed"
+    assert state() == "not measured"
+
+
+def test_a_net_ratio_leaves_the_empty_graph_out_of_both_sides():
+    assert bars.net_ratio(10.5, 7.8, 4.9) == pytest.approx(5.6 / 2.9)
+    assert bars.net_ratio(10.5, 4.9, 4.9) is None
+    found = next(r for r in bars.reached({(HC, "ours"): 10.5, (HC, "torch fp32"): 22.5}, {}, 4.9) if r.value)
+    assert (found.value, found.net) == (pytest.approx(22.5 / 10.5), pytest.approx(17.6 / 5.6))
+
+
+def test_a_share_above_the_roofline_is_a_fault_of_the_run_that_its_table_shows():
+    # 32.5 MB in 12 us are 2.7 TB/s: 111 % of what a copy of 2.45 TB/s allows.
+    slow_copy = RATES | {"bytes": 2.45e12, "bf16": 1e16}
+    found = run({(DECODE, "ours"): 50.0, (DECODE, "FlashMLA"): 12.0}, rates=slow_copy, noise=0)
+    assert [(row.label, round(share, 2)) for row, share in found.over_roof()] == [("FlashMLA", 1.11)]
+    text = render(found)
+    assert "111%!" in text
+    assert f"FAULT: {DECODE.key} FlashMLA at 111% of the roofline" in text
+    assert run({(DECODE, "FlashMLA"): 13.1}, rates=slow_copy, noise=0).over_roof() == [], "101 % may be noise"
+
+
+def test_the_rates_line_names_every_copy_and_why_one_is_missing():
+    copies = {"memcpy": 2.75e12, "kernel of 8192": 4.21e12}
+    assert "copy 4.21 TB/s (memcpy 2.75, kernel of 8192 4.21), bf16" in render(
+        run({(HC, "ours"): 9.0}, rates=RATES | {"bytes": 4.21e12, "copies": copies})
+    )
+    alone = RATES | {"bytes": 2.75e12, "copies": {"memcpy": 2.75e12}, "copy_fault": "RuntimeError: no compiler"}
+    assert "copy 2.75 TB/s (memcpy 2.75; RuntimeError: no compiler)" in render(run({(HC, "ours"): 9.0}, rates=alone))
 
 
 def test_a_stored_run_is_read_with_its_times_in_microseconds():
@@ -109,8 +193,9 @@ def test_the_table_has_the_columns_of_the_comparison():
     line = next(row for row in text.splitlines() if row.startswith(f"{DECODE.key}  ours"))
     cells = line.split()
     # 32.5 MB and 5.37 GFLOP in 48.4 us; at 4.2 TB/s they take 7.7 us, at 700 TFLOP/s 7.7; 21.7 us on the other card.
-    assert cells[2:] == ["48.4", "0.0%", "0.67", "111", "16%", "bytes", "1.10", "21.7"]
-    assert "reached          1.10 <= 1.25" in text
+    # Less the empty graph's 2.1 us in both, 48.4 over 44.0 is 46.3 over 41.9.
+    assert cells[2:] == ["48.4", "0.0%", "0.67", "111", "16%", "bytes", "1.10", "1.11", "21.7"]
+    assert "reached          1.10 <= 1.25   net     1.11  decode-B64-H64-128+512 over FlashMLA" in text
     assert "1980 to 1980 MHz; throttled: no" in text
 
 
@@ -119,3 +204,19 @@ def test_the_table_is_cut_to_the_lines_asked_for_and_says_so():
     text = render(run(times), most_lines=60)
     assert len(text.splitlines()) == 60
     assert "more rows are in the JSON" in text
+
+
+def test_what_does_not_fit_below_the_rows_is_counted_too():
+    times = {(TopKShape(b, 2048), "ours"): 5.0 for b in range(1, 80)}
+    absent = {f"topk-B{b} SGLang torch": "too slow, 614 ms a call" for b in range(1, 80)}
+    text = render(run(times, absent=absent), most_lines=60)
+    assert len(text.splitlines()) == 60
+    assert "bars: " in text
+    assert text.splitlines()[-1].endswith("more lines: show the whole table")
+
+
+def test_a_shape_that_was_asked_for_and_not_timed_is_named_and_so_is_a_wrong_output():
+    keys = [HC.key, DECODE.key, "hc-T64"]
+    text = render(run({(HC, "ours"): 9.0}, asked=keys, wrong={"hc-T64": "ours: AssertionError: a mix is off"}))
+    assert "WRONG: hc-T64: ours: AssertionError: a mix is off" in text
+    assert f"NOT MEASURED: 1 of 3 shapes asked for: {DECODE.key}" in text

@@ -4,7 +4,9 @@
 # OUT gets kernelbench.json (pytest-benchmark's, every replay's time in it), log.txt and table.txt, whose first 60 lines
 # are printed last. Exit status 0: everything was timed and every output of ours was right; nothing is compared with a
 # baseline here (python -m perfgate kernels judge OUT/kernelbench.json does that, anywhere).
-# Without further options the quick share: the shapes that have a bar. With options, those: -k decode, or --kernelbench-full.
+# Without further options the quick share: the shapes that have a bar. With options, those: -k decode, or --kernelbench-full,
+# best in parts: --kernelbench-full --kernelbench-part 1/8. Nothing is started in the last tenth of SECONDS: the file then says
+# what is left, and the exit status is 1.
 # Needs torch, triton, pytest and pytest-benchmark; peers are looked for in $PEERS (default /tmp/peers) and on PYTHONPATH.
 set -u
 out=${1:?usage: tools/gpu/kernelbench.sh OUT [SECONDS [PYTEST OPTION...]]}
@@ -25,7 +27,7 @@ for option in ${options[@]+"${options[@]}"}; do [ "$option" = --kernelbench-full
 # The root conftest.py serves the performance tiers and asks for more packages than a kernel's time needs.
 timeout --signal=INT --kill-after=20 "$seconds" "${PYTHON:-python3}" -m pytest tests/kernelbench/test_speed.py -m kernelbench \
   --confcutdir=tests/kernelbench -p perfgate.pytest_options -p no:cacheprovider -q --tb=short \
-  ${share[@]+"${share[@]}"} --benchmark-json="$out/kernelbench.json" --benchmark-columns=median,iqr,rounds \
+  ${share[@]+"${share[@]}"} --kernelbench-seconds="$((${seconds%.*} * 9 / 10))" --benchmark-json="$out/kernelbench.json" --benchmark-columns=median,iqr,rounds \
   ${kept[@]+"${kept[@]}"} >"$out/log.txt" 2>&1
 code=$?
 [ "$code" = 0 ] || tail -n 25 "$out/log.txt"
