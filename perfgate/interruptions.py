@@ -24,8 +24,9 @@ def held_back(again: bool = True) -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread():
         yield noted
         return
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number in SIGNALS:
+    # None: a handler that no Python code set, and none could set back.
+    before = {number: handler for number in SIGNALS if (handler := signal.getsignal(number)) is not None}
+    for number in before:
         signal.signal(number, lambda signum, frame: noted.append(signum))
     try:
         yield noted

@@ -293,7 +293,7 @@ def test_a_failing_row_of_the_runs_own_fails_the_run_and_every_report_shows_what
 
 def test_a_failing_row_makes_a_passing_run_fail(monkeypatch):
     monkeypatch.setattr(gate.checks, "all_checks", lambda *a: [])
-    monkeypatch.setattr(gate, "run_verdict", lambda points, paired: (Outcome.PASS, "all pass"))
+    monkeypatch.setattr(gate, "run_verdict", lambda points, *notes, paired: (Outcome.PASS, "all pass"))
     data = SimpleNamespace(points={}, server_seconds=0.0, client_seconds=0.0, notes=[])
     yardstick = Yardstick(recipe(), None, {}, False, 2, 2, 1)
     done = gate.result(data, yardstick, None, points=[], started_at=0.0, seconds=1.0, checked=[failing()])
