@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -160,7 +161,7 @@ def taking_turns() -> Iterator[Cell]:
 
 def server_starts() -> Iterator[Cell]:
     def cell(name: str, recorded: int, run: int, between: float, drop: float = 0.0, **options: object) -> Cell:
-        options |= {"tries": scaled(3000 if drop == 0 else 1000), "between": between, "whole": drop == 0}
+        options |= {"tries": scaled(3000 if drop == 0 else 1000), "between": between, "drop": drop, "whole": drop == 0}
         text = f"{recorded} recorded, {run} run, {between:.2%} between starts{name}"
         return Cell("launches", text, drop, against_recorded, options | {"recorded": recorded, "run": run})
 
@@ -180,6 +181,12 @@ def counted(cells: Sequence[Cell], seeds: np.random.SeedSequence, workers: int) 
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
         counts = pool.map(Cell.run, cells, seeds.spawn(len(cells)))
         return list(zip(cells, counts, strict=True))
+
+
+@pytest.mark.parametrize("cells", [unchanged, slower, side_by_side, taking_turns, server_starts])
+def test_every_row_to_be_can_be_counted(cells):
+    for cell in cells():
+        assert dataclasses.replace(cell, options=cell.options | {"tries": 1}).run(np.random.SeedSequence(1)).runs == 1
 
 
 @pytest.mark.evaluation
