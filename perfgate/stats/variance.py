@@ -101,13 +101,17 @@ def moderated_spread(
     starts = sum(len(set(side[1])) for side in sides)
     if own.df == 0:
         return Spread(stated, math.inf, starts)
-    borrowed = min(float(elsewhere.df), ELSEWHERE_DF, ELSEWHERE_SHARE * own.df)
+    most = min(float(elsewhere.df), ELSEWHERE_DF)
+    borrowed = min(most, ELSEWHERE_SHARE * own.df)
     prior, figure = PRIOR_DF, stated
     if expected is not None:
         prior, figure = (0.0 if own.variance > DISCORD * expected**2 else PRIOR_DF), expected
-    df = prior + borrowed + own.df
-    variance = (prior * figure**2 + borrowed * elsewhere.variance + own.df * own.variance) / df
-    return Spread(math.sqrt(variance), df, starts)
+
+    def pooled(others: float) -> float:
+        return (prior * figure**2 + others * elsewhere.variance + own.df * own.variance) / (prior + others + own.df)
+
+    # More of the others may raise the figure, and buys no degrees of freedom: starts of two modes can agree here by chance.
+    return Spread(math.sqrt(max(pooled(borrowed), pooled(most))), prior + borrowed + own.df, starts)
 
 
 def seen_spread(sides: Sequence[Side], stated: float, elsewhere: Observed = NOTHING) -> Spread:
