@@ -88,26 +88,26 @@ def row(old: str, new: str, own: Own, candidate: Run, floor: float = 0.0) -> Che
         )
     widest = verdict.restarted_bound if any(step.restarted for steps in candidate for step in steps) else verdict.bound
     if blind(own.first, own.elsewhere, widest):
-        return found.model_copy(
-            update={
-                "outcome": Outcome.INCONCLUSIVE,
-                "why": f"another past moves the answers of {old} by {moved:.3g} nats, so that a bound of {widest:.3g} "
-                f"shows little of what attention does; {facts}",
-                "advice": "weights that let attention reach the answers (patch scaled_weights, or a real checkpoint), or "
-                "a smaller [output] floor",
-            }
+        return _open(
+            found,
+            f"another past moves the answers of {old} by {moved:.3g} nats, so that a bound of {widest:.3g} "
+            f"shows little of what attention does; {facts}",
+            "weights that let attention reach the answers (patch scaled_weights, or a real checkpoint), or "
+            "a smaller [output] floor",
         )
     if verdict.decoded < DECODED_SHARE * verdict.steps:
-        return found.model_copy(
-            update={
-                "outcome": Outcome.INCONCLUSIVE,
-                "why": f"only {verdict.decoded} of {verdict.steps} steps came out of a decode: after another greedy token the "
-                f"answer has to begin anew with a prefill; {facts}",
-                "advice": "weights whose best token is ahead of the second by more than the noise, such as a real checkpoint's, "
-                "or more [output] steps where the table asks for few",
-            }
+        return _open(
+            found,
+            f"only {verdict.decoded} of {verdict.steps} steps came out of a decode: after another greedy token the "
+            f"answer has to begin anew with a prefill; {facts}",
+            "weights whose best token is ahead of the second by more than the noise, such as a real checkpoint's, "
+            "or more [output] steps where the table asks for few",
         )
     return found
+
+
+def _open(found: CheckResult, why: str, advice: str) -> CheckResult:
+    return found.model_copy(update={"outcome": Outcome.INCONCLUSIVE, "why": why, "advice": advice})
 
 
 def steps(own: Own, candidate: Run) -> dict[str, list[list[dict[str, Any]]]]:

@@ -10,7 +10,7 @@ from perfgate.recipe import Recipe
 from perfgate.result import CheckResult, Outcome, PointResult
 from perfgate.scaling import Finding, ScalingBounds, ScalingError, ScalingLaw, SweepPoint, consistency, fit_sweep
 from perfgate.scaling.few import unamortised
-from perfgate.yardstick import UNSTATED
+from perfgate.yardstick import point_bounds
 
 
 def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
@@ -32,8 +32,7 @@ def sweep(recipe: Recipe, points: Sequence[PointResult]) -> list[SweepPoint]:
         means = [s.mean_tpot_ms for s in rows if s.mean_tpot_ms]
         tpot = statistics.median(means) if len(means) == len(rows) else tpot
         several = len({s.server_start for s in rows}) > 1
-        stated = recipe.between_starts(point.concurrency)
-        between = 0.0 if several else UNSTATED if stated is None else stated
+        between = 0.0 if several else point_bounds(recipe, point.concurrency).allowed
         rate, rate_error = statistics.median(v for _, v in rates), _mean(rates)[1]
         found.append(SweepPoint(point.concurrency, step, error, rate, tpot, rate_error, dof, between))
     return found

@@ -55,6 +55,11 @@ class Bounds:
     unstated: float = 0.0
 
     @property
+    def allowed(self) -> float:
+        """Relative standard deviation between launches that an alarm allows for while none shows it."""
+        return max(self.between_start, self.unstated)
+
+    @property
     def expected(self) -> float | None:
         """Between-start spread before any is seen, for sides with several starts, where no recipe states one."""
         return self.unstated / math.sqrt(2) if self.unstated else None

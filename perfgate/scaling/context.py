@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtrit
 
 from perfgate.scaling.law import ScalingError
 from perfgate.scaling.sweep import LEAST_NOISE
+from perfgate.stats import quantile
 
 Interval = tuple[float, float]
 
@@ -61,10 +61,10 @@ def fit(readings: Mapping[float, Sequence[float]], knee: float) -> ContextLaw:
     errors = np.sqrt(np.diag(inverse @ inverse.T))
     residuals = means - design @ values
     left = len(lengths) - design.shape[1]
-    factor = float(stdtrit(freedom, 0.975))
+    factor = quantile(0.975, freedom)
     if left > 0:
         scale = math.sqrt(float(np.sum((residuals / noise) ** 2)) / left)
-        factor = max(factor, float(stdtrit(left, 0.975)) * scale)
+        factor = max(factor, quantile(0.975, left) * scale)
     ends = [(float(v - factor * e) * 1e6, float(v + factor * e) * 1e6) for v, e in zip(values, errors, strict=True)]
     return ContextLaw(
         step_ms=float(values[0]),

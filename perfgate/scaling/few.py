@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from perfgate.scaling.law import UNAMORTISED, Experts, expert_coverage
-from perfgate.scaling.sweep import SweepPoint, noise, quantile
+from perfgate.scaling.sweep import SweepPoint, noise
+from perfgate.stats import quantile
 
 
 def unamortised(points: Sequence[SweepPoint], experts: Experts) -> str | None:
@@ -21,7 +22,7 @@ def unamortised(points: Sequence[SweepPoint], experts: Experts) -> str | None:
         return None
     (one, more), (few, many) = ordered[-2:], (ordered[-2].concurrency, ordered[-1].concurrency)
     r = expert_coverage(many, experts) / expert_coverage(few, experts)
-    error = math.hypot(seen.most[-1], r * seen.most[-2]) * quantile(seen.pair_dof(-2, -1), 0.975)
+    error = math.hypot(seen.most[-1], r * seen.most[-2]) * quantile(0.975, seen.pair_dof(-2, -1))
     least = (more.step_ms - r * one.step_ms - error) / (many - r * few)
     first = ordered[0]
     if least <= 0 or first.step_ms - least * (first.concurrency - 1) >= UNAMORTISED * least:

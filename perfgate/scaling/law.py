@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import chi2, f
 
-from perfgate.scaling.sweep import Noise, SweepPoint, noise, quantile
+from perfgate.scaling.sweep import Noise, SweepPoint, noise
+from perfgate.stats import quantile
 
 DOF_TO_TEST = 2
 """Degrees of freedom from which a residual says anything: four points for the line, five with experts."""
@@ -80,9 +81,9 @@ class ScalingLaw:
         Residuals larger than the noise mean that the law is only nearly right: they widen it.
         """
         value = getattr(self, name)
-        factor = quantile(self.noise_dof, p)
+        factor = quantile(p, self.noise_dof)
         if self.dof > 0 and self.scale > 1:
-            factor = max(factor, quantile(self.dof, 0.975) * self.scale)
+            factor = max(factor, quantile(0.975, self.dof) * self.scale)
         half = factor * self.errors[name]
         return value - half, value + half
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfgate.scaling.law import DOF_TO_TEST, ScalingError, ScalingLaw, Term, fit_sweep
-from perfgate.scaling.sweep import Noise, SweepPoint, noise, quantile
+from perfgate.scaling.sweep import Noise, SweepPoint, noise
+from perfgate.stats import quantile
 
 ABOVE_LITTLE = 0.03
 """Room above C/TPOT: TPOT leaves out the first token of a request, and may be given as a median."""
@@ -109,7 +110,7 @@ def _falling(points: Sequence[SweepPoint], i: int, seen: Noise | None) -> Findin
     said = f"step time {one.step_ms:.4g} ms at C={one.concurrency}, {more.step_ms:.4g} ms at C={more.concurrency}"
     if seen is None:
         return Finding("falling", "not testable", f"{said}: single samples show no noise", more.concurrency)
-    k = quantile(seen.pair_dof(i, i + 1), 1 - FALLING_P / (len(points) - 1))
+    k = quantile(1 - FALLING_P / (len(points) - 1), seen.pair_dof(i, i + 1))
     noise_ms = k * math.hypot(seen.most[i], seen.most[i + 1])
     broken = one.step_ms - more.step_ms > max(noise_ms, FALLING_SHARE * one.step_ms)
     tail = f": it falls by more than noise ({noise_ms:.2g} ms), so more work took less time" if broken else ""
@@ -183,7 +184,7 @@ def _speedup(points: Sequence[SweepPoint], bounds: ScalingBounds, least: float) 
         gain = last.concurrency / first.concurrency * first.step_ms / last.step_ms
         error = math.hypot(seen.most[0] / first.step_ms, seen.most[-1] / last.step_ms)
     error = math.hypot(error, first.between, last.between)
-    half = quantile(seen.pair_dof(0, -1), 1 - BOUNDS_P / bounds.count) * error
+    half = quantile(1 - BOUNDS_P / bounds.count, seen.pair_dof(0, -1)) * error
     low, high = gain * math.exp(-half), gain * math.exp(min(half, 700.0))
     said = f"speed-up {gain:.3g} ({low:.3g} to {high:.3g}) from C=1 to C={largest}, at least {least:g}"
     return Finding("bound", "broken" if high < least else "kept", said)

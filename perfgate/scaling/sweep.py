@@ -6,8 +6,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import ndtri, stdtrit
-
 LEAST_NOISE = 0.0005
 """Relative noise assumed of a step time that comes with none: half of the quietest that the field reports (0.1 %)."""
 
@@ -74,8 +72,3 @@ def noise(points: Sequence[SweepPoint]) -> Noise | None:
         most.append(math.hypot(max(ends[1], LEAST_NOISE), p.between) * p.step_ms)
     own_dof = tuple(math.inf if p.dof is None else float(p.dof) for p in points)
     return Noise(tuple(most), tuple(least), dof if drawn else math.inf, own_dof)
-
-
-def quantile(dof: float, p: float) -> float:
-    """Student's quantile, the normal one with ``dof`` inf."""
-    return float(ndtri(p)) if math.isinf(dof) else float(stdtrit(dof, p))

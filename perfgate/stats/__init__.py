@@ -1,6 +1,6 @@
 """Medians, intervals, spreads and effect sizes. Distributions and intervals are scipy's; no server is known here."""
 
-from perfgate.stats.describe import Interval, bootstrap_interval, median, median_interval, robust_spread
+from perfgate.stats.describe import Interval, bootstrap_interval, median, median_interval, quantile, robust_spread
 from perfgate.stats.robust import below_most, count_below, least_below, most_above, mostly_negative
 from perfgate.stats.shift import (
     Shift,
@@ -42,6 +42,7 @@ __all__ = [
     "mostly_negative",
     "paired_shift",
     "pooled_sd",
+    "quantile",
     "robust_spread",
     "seen_spread",
     "separated",

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 from scipy import stats as sp
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def median_interval(values: Sequence[float], level: float = 0.95) -> Interval:
     if n == 1:
         return Interval(0.0, math.inf, level, "one value")
     logs = np.log(np.asarray(values, dtype=float))
-    half = float(stdtrit(n - 1, (1 + level) / 2)) * float(np.std(logs, ddof=1)) / math.sqrt(n)
+    half = quantile((1 + level) / 2, n - 1) * float(np.std(logs, ddof=1)) / math.sqrt(n)
     middle = float(np.mean(logs))
     return Interval(math.exp(middle - half), _exp(middle + half), level, "t")
 
@@ -84,3 +84,9 @@ def bootstrap_interval(values: Sequence[float], level: float = 0.95, seed: int =
 
 def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
+
+
+def quantile(p: float, df: float) -> float:
+    """Student's t, or the normal's where ``df`` is inf."""
+    # scipy.special's own quantiles: a tenth of the time of scipy.stats' wrappers around them.
+    return float(ndtri(p)) if math.isinf(df) else float(stdtrit(df, p))

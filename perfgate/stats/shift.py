@@ -16,7 +16,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats as sp
-from scipy.special import ndtri, stdtrit
+from scipy.special import ndtri
+
+from perfgate.stats.describe import quantile
 
 Z95 = 1.959963984540054
 
@@ -117,7 +119,7 @@ def _ends(ordered: NDArray[np.float64], critical: int) -> tuple[float, float] | 
 def _build(ordered: NDArray[np.float64], at_95: int, at_alpha: int, mean: float, se: float, df: float) -> Shift:
     wide, tight = _ends(ordered, at_alpha), _ends(ordered, at_95)
     if wide is None or tight is None:
-        half = math.inf if df < 1 else float(stdtrit(df, 0.975)) * se
+        half = math.inf if df < 1 else quantile(0.975, df) * se
         return Shift(mean, mean - half, mean + half, se, df, "t", None, None)
     estimate = float(np.median(ordered))
     return Shift(estimate, *tight, (tight[1] - tight[0]) / (2 * Z95), math.inf, "exact", *wide)

@@ -17,9 +17,6 @@ ELSEWHERE_DF = 8.0
 81 % of losses of three noise widths at one false alarm in 200 runs, the others' make it 95 %; more weight would cry wolf
 where launches move this point ten times as far as the others (simulated: docs/evaluation.md)."""
 
-ELSEWHERE_SHARE = 1.0
-"""And most for each of this point's own."""
-
 DISCORD = 4.0
 """Times the expected variance from which what is seen does away with it: it was a guess."""
 
@@ -94,7 +91,7 @@ def moderated_spread(
 
     With one start on each side the ``stated`` figure is all there is. Else it counts as ``PRIOR_DF`` degrees of freedom, or
     the ``expected`` one does where nobody stated any, unless what is seen is far above it (``DISCORD``). What the same run's
-    other points show counts as ``ELSEWHERE_DF`` at most, and no more than ``ELSEWHERE_SHARE`` of what is seen here: starts
+    other points show counts as ``ELSEWHERE_DF`` at most, and as no more than there are here: starts
     that move all points alike are the same few everywhere (such moderation: Smyth 2004, doi:10.2202/1544-6115.1027).
     """
     own = between_starts(sides)
@@ -102,7 +99,7 @@ def moderated_spread(
     if own.df == 0:
         return Spread(stated, math.inf, starts)
     most = min(float(elsewhere.df), ELSEWHERE_DF)
-    borrowed = min(most, ELSEWHERE_SHARE * own.df)
+    borrowed = min(most, float(own.df))
     prior, figure = PRIOR_DF, stated
     if expected is not None:
         prior, figure = (0.0 if own.variance > DISCORD * expected**2 else PRIOR_DF), expected

@@ -13,8 +13,9 @@ import math
 
 from scipy.special import ndtr
 
+from perfgate.stats import quantile
 from perfgate.stats.shift import Z95
-from perfgate.verdict.compare import STANDARD_ERRORS, Comparison, quantile
+from perfgate.verdict.compare import STANDARD_ERRORS, Comparison
 
 MEDIAN_EFFICIENCY = math.sqrt(math.pi / 2)
 """How much wider a normal sample's interval for the median is than the one for its mean."""

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from full import upper_end
 from histories import LOOKED_AT, SHAPES, Array, Plan, Shape, one_run, outcome_of, sample
-from scipy.stats import binomtest
 
 from perfgate.baseline import Bounds
 from perfgate.history import change_points, slow_drift
@@ -43,8 +43,7 @@ class Count:
 
     @property
     def alarm_limit(self) -> float:
-        """Upper end of the exact 95 % interval of the alarm rate (Clopper-Pearson, one-sided)."""
-        return float(binomtest(self.alarms, self.runs, alternative="less").proportion_ci(0.95).high)
+        return upper_end(self.alarms, self.runs)
 
 
 def count(tries: int, seed: int, once: Callable[[np.random.Generator], tuple[Outcome, float]]) -> Count:

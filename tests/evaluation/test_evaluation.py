@@ -10,11 +10,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from full import PAGE_PATH, SCALE, scaled, unlike
+from full import seeds as fresh_seeds
 from histories import Plan, Shape
 from launches import against_recorded
 from measure import (
@@ -34,21 +35,13 @@ from measure import (
     slowed,
     width_of,
 )
-from scipy.stats import binomtest
 from table import LAUNCHES, PAGE, TURNS, history_table, page, quiet_table, slowed_table
 from turns import in_turns
 
 from perfgate import marked
 from perfgate.result import Outcome
 
-PAGE_PATH = Path(__file__).parents[2] / "docs" / "evaluation.md"
 GAUSSIAN = SHAPES[0]
-
-SCALE = float(os.environ.get("EVALUATION_SCALE", "1"))
-"""Share of the full number of runs, for a busy machine; the page says which it was."""
-
-SEED = os.environ.get("EVALUATION_SEED")
-"""Fresh ones for each evaluation unless given: a judge that was tuned to its seeds would show. The page says them."""
 
 ALARMS = 1 / 200
 FOUND = 0.95
@@ -71,15 +64,6 @@ def test_small_share_losses_are_found_and_never_passed(shape):
         assert slowed(shape, width, STORED, 0.03, 20).rate(Outcome.REGRESSION) >= 0.85
     between = slowed(shape, width, STORED, 0.02, 20)
     assert between.rate(Outcome.PASS, Outcome.IMPROVED) <= 0.15
-
-
-def scaled(runs: int) -> int:
-    return max(20, round(runs * SCALE))
-
-
-def unlike(seen: int, runs: int, promise: float, side: str) -> bool:
-    """True where the count is on the wrong side of the promise by more than 1 in 100 chance allows."""
-    return binomtest(seen, runs, promise, alternative=side).pvalue < 0.01
 
 
 @dataclass(frozen=True)
@@ -193,16 +177,12 @@ def test_every_row_to_be_can_be_counted(cells):
 @pytest.mark.timeout(3600)
 def test_full_evaluation_holds_its_promises_and_writes_its_page():
     began = time.monotonic()
-    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
+    seeds = fresh_seeds()
     cells, tries = [*unchanged(), *slower(), *side_by_side()], scaled(500)
     rows = counted(cells, seeds, os.cpu_count() or 1)
     found = histories(tries, seed=seeds.spawn(1)[0])
-    quiet_counts = [(c.name, n) for c, n in rows if c.drop == 0]
-    loud = [name for name, n in quiet_counts if unlike(n.alarms, n.runs, ALARMS, "greater")]
     promised = [(c, n) for c, n in rows if "three widths" in c.name or (c.name.endswith("pairs") and c.drop == 0.03)]
     promised += [(c, n) for c, n in rows if c.table == "slower" and c.drop == 0.03 and "bimodal" not in c.name]
-    short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
-    passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
     PAGE_PATH.write_text(
         page(
             PAGE_PATH.read_text() if PAGE_PATH.exists() else "",
@@ -219,58 +199,56 @@ def test_full_evaluation_holds_its_promises_and_writes_its_page():
             ),
         )
     )
-    assert (loud, short, passed) == ([], [], [])
+    assert broken_promises(rows, promised) == ([], [], [])
 
 
 def passing(count: Count) -> int:
     return count.outcomes[Outcome.PASS] + count.outcomes[Outcome.IMPROVED]
 
 
-@pytest.mark.evaluation
-@pytest.mark.timeout(3600)
-def test_full_evaluation_of_turns_holds_its_promises_and_writes_its_part():
+def counted_part(section: str, template: str, cells: Iterator[Cell], *unit: str) -> list[tuple[Cell, Count]]:
+    """Count the cells of one part of the page and write it, in ``unit`` where that is not samples; the counts."""
     began = time.monotonic()
-    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
-    rows = counted([*taking_turns()], seeds, os.cpu_count() or 1)
-    made = TURNS.format(
+    seeds = fresh_seeds()
+    rows = counted([*cells], seeds, os.cpu_count() or 1)
+    made = template.format(
         date=date.today().isoformat(),
         minutes=(time.monotonic() - began) / 60,
         workers=os.cpu_count(),
         seed=seeds.entropy,
         scale=SCALE,
-        quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop], "rounds"),
-        slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop], "rounds"),
+        quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop], *unit),
+        slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop], *unit),
     )
-    PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), "turns", made))
+    PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), section, made))
+    return rows
+
+
+def broken_promises(
+    rows: Sequence[tuple[Cell, Count]], promised: Sequence[tuple[Cell, Count]]
+) -> tuple[list[str], list[tuple[str, float]], list[tuple[str, float]]]:
+    """Cells of unchanged code with too many alarms, ``promised`` losses that are found too seldom, losses that pass."""
     loud = [c.name for c, n in rows if not c.drop and unlike(n.alarms, n.runs, ALARMS, "greater")]
-    # Three standard deviations of the difference of two starts, 3 % of loss leaves room for at 0.35 %.
-    promised = [(c, n) for c, n in rows if (c.drop, c.options["between"]) in ((0.03, 0.0035), (0.10, 0.01))]
     short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
     passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
-    assert (loud, short, passed) == ([], [], [])
+    return loud, short, passed
+
+
+@pytest.mark.evaluation
+@pytest.mark.timeout(3600)
+def test_full_evaluation_of_turns_holds_its_promises_and_writes_its_part():
+    rows = counted_part("turns", TURNS, taking_turns(), "rounds")
+    # Three standard deviations of the difference of two starts, 3 % of loss leaves room for at 0.35 %.
+    promised = [(c, n) for c, n in rows if (c.drop, c.options["between"]) in ((0.03, 0.0035), (0.10, 0.01))]
+    assert broken_promises(rows, promised) == ([], [], [])
 
 
 @pytest.mark.evaluation
 @pytest.mark.timeout(3600)
 def test_full_evaluation_of_launches_holds_its_promises_and_writes_its_part():
-    began = time.monotonic()
-    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
-    rows = counted([*server_starts()], seeds, os.cpu_count() or 1)
-    made = LAUNCHES.format(
-        date=date.today().isoformat(),
-        minutes=(time.monotonic() - began) / 60,
-        workers=os.cpu_count(),
-        seed=seeds.entropy,
-        scale=SCALE,
-        quiet=quiet_table([(c.name, n) for c, n in rows if not c.drop]),
-        slowed=slowed_table([(c.name, c.drop, n) for c, n in rows if c.drop]),
-    )
-    PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), "launches", made))
-    loud = [c.name for c, n in rows if not c.drop and unlike(n.alarms, n.runs, ALARMS, "greater")]
+    rows = counted_part("launches", LAUNCHES, server_starts())
     promised = [(c, n) for c, n in rows if c.drop == 0.10 or (c.drop, c.options["run"]) in ((0.03, 5), (0.05, 3))]
-    short = [(c.name, c.drop) for c, n in promised if unlike(n.outcomes[Outcome.REGRESSION], n.runs, FOUND, "less")]
-    passed = [(c.name, c.drop) for c, n in rows if c.drop >= 0.0149 and unlike(passing(n), n.runs, WRONG, "greater")]
-    assert (loud, short, passed) == ([], [], [])
+    assert broken_promises(rows, promised) == ([], [], [])
 
 
 def test_small_share_of_launches_raises_no_alarm_and_finds_a_loss():

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from datetime import date
-from pathlib import Path
 
-import numpy as np
 import pytest
-from scipy.stats import binomtest
+from full import PAGE_PATH, SCALE, scaled, unlike, upper_end
+from full import seeds as fresh_seeds
 from sweeps import DENSE, FLAT, FLAT_THREE, GAPS, LINE, SEVEN, TINY, moe, wrong
 
 from perfgate import marked
 
-PAGE_PATH = Path(__file__).parents[2] / "docs" / "evaluation.md"
-SCALE = float(os.environ.get("EVALUATION_SCALE", "1"))
-SEED = os.environ.get("EVALUATION_SEED")
 RUNS = 10_000
 PROMISED = 1 / 1000
 
@@ -60,14 +55,14 @@ def test_a_step_time_that_falls_by_a_third_is_told_from_three_samples_of_two_per
 @pytest.mark.timeout(3600)
 def test_full_evaluation_of_the_laws_holds_its_promise_and_writes_its_part():
     began = time.monotonic()
-    seeds = np.random.SeedSequence(int(SEED) if SEED else None)
-    runs = max(20, round(RUNS * SCALE))
+    seeds = fresh_seeds()
+    runs = scaled(RUNS)
     found = {
         name: wrong(*cell[:4], runs, cell[4], seed)
         for (name, cell), seed in zip(CELLS.items(), seeds.spawn(len(CELLS)), strict=True)
     }
     rows = [
-        f"| {name} | {CELLS[name][2]:.1%} | {runs} | {n['any']} | {most(n['any'], runs):.2%} | {said(n)} |"
+        f"| {name} | {CELLS[name][2]:.1%} | {runs} | {n['any']} | {upper_end(n['any'], runs):.2%} | {said(n)} |"
         for name, n in found.items()
     ]
     made = PART.format(
@@ -78,12 +73,8 @@ def test_full_evaluation_of_the_laws_holds_its_promise_and_writes_its_part():
         rows="\n".join(rows),
     )
     PAGE_PATH.write_text(marked.section(PAGE_PATH.read_text(), "laws", made))
-    loud = [name for name, n in found.items() if binomtest(n["any"], runs, PROMISED, "greater").pvalue < 0.01]
+    loud = [name for name, n in found.items() if unlike(n["any"], runs, PROMISED, "greater")]
     assert loud == []
-
-
-def most(seen: int, runs: int) -> float:
-    return float(binomtest(seen, runs, alternative="less").proportion_ci(0.95).high)
 
 
 def said(found: dict[str, int]) -> str:

@@ -14,13 +14,6 @@ from perfgate.result import Outcome
 UNKNOWN = {**FINGERPRINT, "hardware": {k: v for k, v in FINGERPRINT["hardware"].items() if k != "gpu_max_sm_mhz"}}
 
 
-@pytest.fixture
-def recorded(tmp_path):
-    path = tmp_path / "x.json"
-    recording.record(path, [ours(50.0)], reason="first", recorded_at="2026-11-30")
-    return path
-
-
 def only(path, *runs):
     found = judge.judge(runs, baseline.load(path))
     assert len({one.outcome for one in found}) == 1
@@ -31,12 +24,12 @@ def only(path, *runs):
     ("mhz", "outcome"),
     [(None, Outcome.INVALID), (1200, Outcome.INVALID), (1915, Outcome.INVALID), (1935, Outcome.PASS)],
 )
-def test_an_unread_or_low_clock_is_invalid(recorded, mhz, outcome):
-    assert only(recorded, ours(50.0, mhz=mhz)).outcome is outcome
+def test_an_unread_or_low_clock_is_invalid(kernels_recorded, mhz, outcome):
+    assert only(kernels_recorded, ours(50.0, mhz=mhz)).outcome is outcome
 
 
-def test_one_low_run_of_several_spoils_the_shape(recorded):
-    found = only(recorded, ours(50.0), ours(50.0, seed=1, mhz=1200))
+def test_one_low_run_of_several_spoils_the_shape(kernels_recorded):
+    found = only(kernels_recorded, ours(50.0), ours(50.0, seed=1, mhz=1200))
     assert found.outcome is Outcome.INVALID
     assert found.why == "timed at 1200 MHz, its baseline at 1980 MHz"
 
@@ -48,9 +41,9 @@ def test_a_clock_above_the_baselines_is_as_wrong_as_one_below(tmp_path):
     assert only(path, ours(50.0, seed=1, mhz=1500)).outcome is Outcome.PASS
 
 
-def test_another_cards_clock_is_not_what_is_compared_with(recorded):
+def test_another_cards_clock_is_not_what_is_compared_with(kernels_recorded):
     other = {**FINGERPRINT, "hardware": FINGERPRINT["hardware"] | {"gpu_name": "other", "gpu_max_sm_mhz": 2617}}
-    assert only(recorded, ours(50.0, mhz=2617, top_mhz=2617, fingerprint=other)).outcome is Outcome.NO_BASELINE
+    assert only(kernels_recorded, ours(50.0, mhz=2617, top_mhz=2617, fingerprint=other)).outcome is Outcome.NO_BASELINE
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,6 @@ from perfgate.kernelbench.shapes import TopKShape
 from perfgate.result import Outcome
 
 
-@pytest.fixture
-def recorded(tmp_path):
-    path = tmp_path / "kernels" / "1x-nvidia-h200.json"
-    recording.record(path, [ours(50.0)], reason="first", recorded_at="2026-11-30")
-    return path
-
-
 def outcomes(path, *runs):
     return {one.key: one.outcome for one in judge.judge(runs, baseline.load(path))}
 
@@ -36,18 +29,18 @@ def outcomes(path, *runs):
         (48.5, Outcome.IMPROVED),
     ],
 )
-def test_a_time_is_judged_in_both_directions(recorded, us, outcome):
-    found = outcomes(recorded, ours(us, seed=7))
+def test_a_time_is_judged_in_both_directions(kernels_recorded, us, outcome):
+    found = outcomes(kernels_recorded, ours(us, seed=7))
     assert found == {DECODE.key: outcome, HC.key: Outcome.PASS}
 
 
-def test_a_third_of_a_microsecond_is_no_regression_of_a_short_kernel_in_one_run(recorded):
-    assert outcomes(recorded, ours(50.0, 9.35, seed=1))[HC.key] is Outcome.INCONCLUSIVE
-    assert outcomes(recorded, ours(50.0, 10.0, seed=1))[HC.key] is Outcome.REGRESSION
+def test_a_third_of_a_microsecond_is_no_regression_of_a_short_kernel_in_one_run(kernels_recorded):
+    assert outcomes(kernels_recorded, ours(50.0, 9.35, seed=1))[HC.key] is Outcome.INCONCLUSIVE
+    assert outcomes(kernels_recorded, ours(50.0, 10.0, seed=1))[HC.key] is Outcome.REGRESSION
 
 
-def test_noise_larger_than_the_question_is_neither_pass_nor_regression(recorded):
-    found = [outcomes(recorded, ours(50.0, noise=0.2, seed=seed))[DECODE.key] for seed in range(20)]
+def test_noise_larger_than_the_question_is_neither_pass_nor_regression(kernels_recorded):
+    found = [outcomes(kernels_recorded, ours(50.0, noise=0.2, seed=seed))[DECODE.key] for seed in range(20)]
     assert Outcome.REGRESSION not in found
     assert found.count(Outcome.INCONCLUSIVE) >= 15
 
@@ -59,20 +52,20 @@ def test_runs_that_differ_from_each_other_widen_the_interval(tmp_path):
     assert outcomes(path, ours(54.0, seed=9))[DECODE.key] is Outcome.INCONCLUSIVE
 
 
-def test_several_runs_of_a_change_are_judged_with_their_own_differences(recorded):
+def test_several_runs_of_a_change_are_judged_with_their_own_differences(kernels_recorded):
     apart = [ours(us, seed=i) for i, us in enumerate((52.0, 55.0, 58.0))]
-    assert outcomes(recorded, *apart)[DECODE.key] is Outcome.INCONCLUSIVE
+    assert outcomes(kernels_recorded, *apart)[DECODE.key] is Outcome.INCONCLUSIVE
     alike = [ours(55.0, seed=i) for i in range(3)]
-    assert outcomes(recorded, *alike)[DECODE.key] is Outcome.REGRESSION
+    assert outcomes(kernels_recorded, *alike)[DECODE.key] is Outcome.REGRESSION
 
 
-def test_a_recorded_shape_that_was_not_timed_is_missing(recorded):
-    found = outcomes(recorded, run({(HC, "ours"): 9.0}, seed=2))
+def test_a_recorded_shape_that_was_not_timed_is_missing(kernels_recorded):
+    found = outcomes(kernels_recorded, run({(HC, "ours"): 9.0}, seed=2))
     assert found == {HC.key: Outcome.PASS, DECODE.key: Outcome.MISSING}
 
 
-def test_a_peers_time_does_not_stand_in_for_ours(recorded):
-    found = outcomes(recorded, run({(HC, "ours"): 9.0, (DECODE, "FlashMLA"): 50.0}, seed=2))
+def test_a_peers_time_does_not_stand_in_for_ours(kernels_recorded):
+    found = outcomes(kernels_recorded, run({(HC, "ours"): 9.0, (DECODE, "FlashMLA"): 50.0}, seed=2))
     assert found[DECODE.key] is Outcome.MISSING
 
 
@@ -83,54 +76,54 @@ def test_a_quick_run_answers_for_the_quick_share_alone(tmp_path):
     assert outcomes(path, run({(HC, "ours"): 9.0}, seed=1))[rare.key] is Outcome.MISSING
 
 
-def test_a_shape_without_a_baseline_does_not_pass(recorded):
+def test_a_shape_without_a_baseline_does_not_pass(kernels_recorded):
     rare = TopKShape(2, 2048)
-    found = outcomes(recorded, run({(DECODE, "ours"): 50.0, (HC, "ours"): 9.0, (rare, "ours"): 5.0}))
+    found = outcomes(kernels_recorded, run({(DECODE, "ours"): 50.0, (HC, "ours"): 9.0, (rare, "ours"): 5.0}))
     assert found[rare.key] is Outcome.NO_BASELINE
-    assert set(outcomes(recorded.parent / "none.json", ours(50.0)).values()) == {Outcome.NO_BASELINE}
+    assert set(outcomes(kernels_recorded.parent / "none.json", ours(50.0)).values()) == {Outcome.NO_BASELINE}
 
 
-def test_a_throttled_time_is_invalid(recorded):
-    assert set(outcomes(recorded, ours(50.0, throttled=("power cap",))).values()) == {Outcome.INVALID}
+def test_a_throttled_time_is_invalid(kernels_recorded):
+    assert set(outcomes(kernels_recorded, ours(50.0, throttled=("power cap",))).values()) == {Outcome.INVALID}
 
 
-def test_another_driver_or_compiler_is_not_compared_and_a_peers_version_is(recorded):
+def test_another_driver_or_compiler_is_not_compared_and_a_peers_version_is(kernels_recorded):
     other = {**FINGERPRINT, "software": {**FINGERPRINT["software"], "triton": "3.7.0"}}
-    found = judge.judge([ours(90.0, fingerprint=other)], baseline.load(recorded))
+    found = judge.judge([ours(90.0, fingerprint=other)], baseline.load(kernels_recorded))
     assert {one.outcome for one in found} == {Outcome.NO_BASELINE}
     assert "software.triton: '3.6.0' -> '3.7.0'" in found[0].why
     peer = {**FINGERPRINT, "software": {**FINGERPRINT["software"], "sgl-kernel": "9"}}
-    assert outcomes(recorded, ours(90.0, fingerprint=peer))[DECODE.key] is Outcome.REGRESSION
+    assert outcomes(kernels_recorded, ours(90.0, fingerprint=peer))[DECODE.key] is Outcome.REGRESSION
 
 
 def test_nothing_measured_is_missing():
     assert [one.outcome for one in judge.judge([run({})], None)] == [Outcome.MISSING]
 
 
-def test_a_slower_time_is_recorded_with_a_reason_alone_and_keeps_what_it_replaces(recorded):
-    before = recorded.read_bytes()
+def test_a_slower_time_is_recorded_with_a_reason_alone_and_keeps_what_it_replaces(kernels_recorded):
+    before = kernels_recorded.read_bytes()
     with pytest.raises(BaselineError, match="give the reason"):
-        recording.record(recorded, [ours(60.0)], reason=" ", recorded_at="2026-12-01")
-    assert recorded.read_bytes() == before
-    done = recording.record(recorded, [ours(60.0, 8.0)], reason="accuracy", recorded_at="2026-12-01")
+        recording.record(kernels_recorded, [ours(60.0)], reason=" ", recorded_at="2026-12-01")
+    assert kernels_recorded.read_bytes() == before
+    done = recording.record(kernels_recorded, [ours(60.0, 8.0)], reason="accuracy", recorded_at="2026-12-01")
     assert (done.loosened, done.tightened, done.new) == ((DECODE.key,), (HC.key,), ())
-    point = baseline.load(recorded).points[DECODE.key]
+    point = baseline.load(kernels_recorded).points[DECODE.key]
     assert [(round(f.time_us), f.reason, f.replaced_because) for f in point.replaced] == [(50, "first", "accuracy")]
     assert round(point.loosened.time_us) == 50
 
 
-def test_the_mark_of_a_looser_time_stays_until_the_best_is_reached_again(recorded):
+def test_the_mark_of_a_looser_time_stays_until_the_best_is_reached_again(kernels_recorded):
     for us, reason in ((60.0, "accuracy"), (55.0, "a little better")):
-        recording.record(recorded, [ours(us)], reason=reason, recorded_at="2026-12-01")
-    mark = baseline.load(recorded).points[DECODE.key].loosened
+        recording.record(kernels_recorded, [ours(us)], reason=reason, recorded_at="2026-12-01")
+    mark = baseline.load(kernels_recorded).points[DECODE.key].loosened
     assert (round(mark.time_us), mark.reason) == (50, "accuracy")
-    recording.record(recorded, [ours(49.0)], reason="", recorded_at="2026-12-02")
-    assert baseline.load(recorded).points[DECODE.key].loosened is None
+    recording.record(kernels_recorded, [ours(49.0)], reason="", recorded_at="2026-12-02")
+    assert baseline.load(kernels_recorded).points[DECODE.key].loosened is None
 
 
-def test_shapes_that_were_not_timed_keep_their_baseline(recorded):
-    recording.record(recorded, [run({(HC, "ours"): 8.0})], reason="", recorded_at="2026-12-01")
-    assert round(baseline.load(recorded).points[DECODE.key].time_us.median) == 50
+def test_shapes_that_were_not_timed_keep_their_baseline(kernels_recorded):
+    recording.record(kernels_recorded, [run({(HC, "ours"): 8.0})], reason="", recorded_at="2026-12-01")
+    assert round(baseline.load(kernels_recorded).points[DECODE.key].time_us.median) == 50
 
 
 @pytest.mark.parametrize("reason", ["throttled", "nothing", "two cards"])
@@ -146,16 +139,16 @@ def test_what_cannot_be_a_baseline_is_not_recorded(tmp_path, reason):
     assert not (tmp_path / "x.json").exists()
 
 
-def test_a_baseline_moved_by_hand_is_refused(recorded):
-    content = json.loads(recorded.read_text())
+def test_a_baseline_moved_by_hand_is_refused(kernels_recorded):
+    content = json.loads(kernels_recorded.read_text())
     content["points"][DECODE.key]["time_us"]["median"] = 70.0
-    recorded.write_text(json.dumps(content))
+    kernels_recorded.write_text(json.dumps(content))
     with pytest.raises(BaselineError, match="edited by hand"):
-        baseline.load(recorded)
+        baseline.load(kernels_recorded)
     content["points"] = {HC.key: content["points"][DECODE.key] | {"time_us": content["points"][HC.key]["time_us"]}}
-    recorded.write_text(json.dumps(content))
+    kernels_recorded.write_text(json.dumps(content))
     with pytest.raises(BaselineError, match="edited by hand"):
-        baseline.load(recorded)
+        baseline.load(kernels_recorded)
 
 
 def test_the_command_records_judges_and_fails_on_a_slower_run(tmp_path, capsys):

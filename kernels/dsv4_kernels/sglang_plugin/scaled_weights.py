@@ -110,10 +110,11 @@ def _vector(name: str, parameter: torch.Tensor, seed: int) -> torch.Tensor:
         return torch.full_like(parameter, 2.0 if keys else 1.0)
     if leaf.startswith("hc_") and leaf.endswith("_scale"):
         return torch.full_like(parameter, 0.5)
-    if "sink" in leaf or leaf == "e_score_correction_bias":
+    width = CHOICE_STD if leaf == "e_score_correction_bias" else 1.0 if "sink" in leaf else None
+    if width is not None:
         generator = _generator(name, seed, parameter.device)
         drawn = torch.randn(parameter.shape, generator=generator, device=parameter.device, dtype=torch.float32)
-        return (drawn if "sink" in leaf else drawn * CHOICE_STD).to(parameter.dtype)
+        return (drawn * width).to(parameter.dtype)
     return torch.zeros_like(parameter)
 
 
