@@ -292,6 +292,35 @@ def test_a_recipe_that_is_wrong_on_purpose_is_caught_by_the_outcome_and_not_by_a
 
 
 @pytest.mark.timeout(120)
+def test_on_a_host_with_one_gpu_that_one_runs_both_lists(tmp_path):
+    fakes = tmp_path / "bin"
+    fakes.mkdir()
+    for name, text in (
+        ("python3", 'echo "gpu $CUDA_VISIBLE_DEVICES"'),
+        ("nvidia-smi", 'echo "GPU 0: NVIDIA H200 (UUID: x)"'),
+    ):
+        (fakes / name).write_text(f"#!/bin/sh\n{text}\n")
+        (fakes / name).chmod(0o755)
+    script, folder = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all"
+    env = os.environ | {"PYTHON": str(fakes / "python3"), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
+    env |= {
+        "PATH": f"{fakes}:{os.environ['PATH']}",
+        "ROWS0": "kernelbench",
+        "ROWS1": "kernelbench2 v4mini-stock",
+        "ROWS2": "",
+    }
+    for asked in ([script, "launch", folder, "900"], [script, "poll", folder, "60", tmp_path / "back"]):
+        done = subprocess.run(asked, env=env, capture_output=True, text=True, timeout=90, check=True)
+    assert "lists done: 3 of 3" in done.stdout
+    out = folder / "out"
+    assert (out / "gpu0.txt").read_text().startswith("01-v4mini-stock: exit 0")
+    assert not (out / "gpu1.txt").exists()
+    assert "gpu 0" in (out / "prewarm.txt").read_text()
+    assert (out / "kernelbench.txt").exists()
+    assert (out / "kernelbench2.txt").exists()
+
+
+@pytest.mark.timeout(120)
 def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     python = tmp_path / "python3"
     python.write_text(
@@ -301,7 +330,7 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
     env |= {
-        "ROWS0": "abeval gluon",
+        "ROWS0": "abeval:v4mini-fallback gluon",
         "ROWS1": "v4mini-stock:2 missing v4mini-patched-deep:5:3:1,16",
         "ROWS2": "v4mini-stock-tp2",
     }
@@ -314,6 +343,7 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
         gates = kept.extractfile("./gpu1.tar").read().decode(errors="replace")
         both = kept.extractfile("./gpu0-1.tar").read().decode(errors="replace")
     assert f"home {tmp_path}/home-0 gpu 0, args tests/evaluation/real/command.py" in evaluated
+    assert "--recipe recipes/v4mini-fallback.toml" in evaluated
     assert "gluon_mla_check.py" in gluon
     assert "--samples 2 --record" in gates
     assert "--recipe v4mini-missing-c64 --samples 2 --concurrency 1,64" in gates

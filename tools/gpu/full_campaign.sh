@@ -6,9 +6,10 @@
 #
 # ROWS0 and ROWS1 are the lists, in order (an empty one is none): RECIPE[:SAMPLES[:STARTS[:POINTS]]] (5, 1 and all), "missing"
 # (v4mini-missing-c64), "outputs" (the answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval"
-# (ab_eval.sh), "gluon" (gluon_mla_check.py), "parts" (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py),
-# "cpumap" (cpu_map.py) and "kernelbench".
-# ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done.
+# (ab_eval.sh; abeval:RECIPE is another than v4mini-patched), "gluon" (gluon_mla_check.py), "parts" (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py),
+# "cpumap" (cpu_map.py) and "kernelbench" (with any ending, so that it may stand in a list twice).
+# ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done. On a
+# host with one GPU, that one gets ROWS0 and then ROWS1.
 # All run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
 # runs then is interrupted. Where a machine is taken away when nobody calls, poll must follow poll.
 # SGLang is looked for in $SITE (default /tmp/site), the kernels' peers too. OUT/jit-GPU.txz are the compile caches, for the next
@@ -17,7 +18,7 @@ set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
 . "$(dirname "$0")/jit_caches.sh"
-[ $# -ge 3 ] || { sed -n 2,15p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,16p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
@@ -33,7 +34,9 @@ row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
   outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock v4mini-answers-patched v4mini-broken=INVALID ;;
-  abeval) tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 >"$out/abeval.txt" 2>&1 ;;
+  abeval*)
+    IFS=: read -r _ recipe <<<"$2"
+    tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 ${recipe:+"$recipe"} >"$out/abeval.txt" 2>&1 ;;
   gluon) CUDA_VISIBLE_DEVICES=$1 timeout 150 "$python" tools/gpu/gluon_mla_check.py >"$out/gluon.txt" 2>&1 ;;
   cpumap) tools/gpu/in_home.sh "$HOMES-$1" "$1" timeout 240 "$python" tools/gpu/cpu_map.py "$out/cpumap" >"$out/cpumap.txt" 2>&1 ;;
   parts) CUDA_VISIBLE_DEVICES=$1 timeout 120 "$python" tools/gpu/kernel_parts.py >"$out/parts.txt" 2>&1 ;;
@@ -41,7 +44,7 @@ row() { # GPU ROW
     for sweep in topk hc mla; do
       CUDA_VISIBLE_DEVICES=$1 timeout 110 "$python" "tools/gpu/${sweep}_sweep.py" --seconds 60 >"$out/${sweep}_sweep.txt" 2>&1
     done ;;
-  kernelbench) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/kernelbench" "$(left)" >"$out/kernelbench.txt" 2>&1 ;;
+  kernelbench*) PEERS=$site CUDA_VISIBLE_DEVICES=$1 tools/gpu/kernelbench.sh "$out/$2" "$(left)" >"$out/$2.txt" 2>&1 ;;
   *)
     IFS=: read -r recipe samples starts points <<<"$2"
     GATE_ARGS="--samples ${samples:-5} ${starts:+--starts $starts} ${points:+--concurrency $points} --record" tools/gpu/campaign.sh "$out" "$(left)" "$1" "$recipe" ;;
@@ -55,10 +58,14 @@ launch)
   PERFGATE_COMMIT=${4:-} setsid nohup bash "$tree/tools/gpu/full_campaign.sh" lists "$dir" 0 >"$out/lists.txt" 2>&1 </dev/null & ;;
 lists)
   cd "$tree" || exit 2
+  [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" != 1 ] || { ROWS0="$ROWS0 $ROWS1" && ROWS1=; }
   # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
-  mkdir -p "$HOMES-0"
-  tools/gpu/in_home.sh "$HOMES-1" 1 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
-  pack_jit "$HOMES-1" -cf - | tar -C "$HOMES-0" -xf -
+  mkdir -p "$HOMES-1"
+  case $ROWS0$ROWS1 in
+  *v4mini* | *outputs* | *missing* | *abeval*)
+    tools/gpu/in_home.sh "$HOMES-0" 0 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
+    pack_jit "$HOMES-0" -cf - | tar -C "$HOMES-1" -xf - ;;
+  esac
   for gpu in 0 1 2; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &
   done ;;
@@ -92,5 +99,5 @@ poll)
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 3" ;;
-*) sed -n 2,15p "$0"; exit 2 ;;
+*) sed -n 2,16p "$0"; exit 2 ;;
 esac
