@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfgate import serverlog, validity
+from perfgate import autotuned, serverlog, validity
 from perfgate.campaign import CampaignData
 from perfgate.proof import PatchProof
 from perfgate.recipe import Recipe
@@ -65,6 +65,19 @@ def deaths(starts: Sequence[StartRecord], side: str = "") -> list[CheckResult]:
         for start in starts
         if start.ended
     ]
+
+
+def autotuners(sides: Mapping[str, Sequence[StartRecord]]) -> list[str]:
+    """Notes on kernels that Triton's autotuner chose differently in a run's starts; ``sides`` by the word before "start"."""
+    return autotuned.notes(
+        {
+            f"{side}start {start.number}": autotuned.choices(
+                LogFile(start.log).whole() if start.log is not None else ""
+            )
+            for side, starts in sides.items()
+            for start in starts
+        }
+    )
 
 
 def _last_lines(log: Path | None) -> list[str]:

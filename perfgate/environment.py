@@ -9,8 +9,15 @@ from perfgate.redact import redact
 
 _PREFIXES = ("SGLANG_", "SGL_", "DSV4_", "FLASHINFER_", "TRITON_", "TORCH", "PYTORCH_", "CUDA_", "NCCL_", "DG_")
 _NAMES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_AFFINITY", "GLIBC_TUNABLES", "LD_PRELOAD", "MALLOC_ARENA_MAX")
-_ELSEWHERE = ("CUDA_VISIBLE_DEVICES", "DSV4_COUNTS_FILE", "SGLANG_LOGGING_CONFIG_PATH")
-"""Which GPUs are used is in the fingerprint's hardware; the others say nothing about speed."""
+_ELSEWHERE = (
+    "CUDA_VISIBLE_DEVICES",
+    "DSV4_COUNTS_FILE",
+    "SGLANG_LOGGING_CONFIG_PATH",
+    "TRITON_PRINT_AUTOTUNING",
+    "TRITON_CACHE_AUTOTUNING",
+)
+"""Which GPUs are used is in the fingerprint's hardware; the others say nothing about speed: that an autotuner's choice is
+kept from start to start does not say which of the same configurations it is."""
 
 FALLBACKS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "SGLANG_FP8_PAGED_MQA_LOGITS_TORCH": ("indexer", ()),

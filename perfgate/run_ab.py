@@ -87,6 +87,7 @@ class Compare(Run):
             left_out=options.left_out,
             notes=[
                 *self._sides,
+                *closing.autotuners({"old ": self._old_host.starts, "new ": self.host.starts}),
                 *([] if told is None else [f"step time over all points: {told}"]),
                 *self.profiles.notes(),
             ],

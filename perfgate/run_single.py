@@ -45,7 +45,11 @@ class Single(Run):
             started_at=self.started_at,
             seconds=self.seconds,
             left_out=options.left_out,
-            notes=[*_how_judged(yardstick, options), *self.profiles.notes()],
+            notes=[
+                *_how_judged(yardstick, options),
+                *closing.autotuners({"": self.host.starts}),
+                *self.profiles.notes(),
+            ],
             command=options.command,
             commit=self.commit,
             extra={**self.profiles.as_extra(), **self.context.as_extra()},

@@ -41,7 +41,8 @@ def environment(recipe: Recipe, base: Mapping[str, str], server_id: str) -> dict
     kept = {k: v for k, v in base.items() if not k.startswith(foreign)}
     patches = {"DSV4_PATCHES": ",".join(recipe.patch.patches), "DSV4_FALLBACK": ",".join(recipe.patch.fallback)}
     caches = jit_caches.variables(recipe.server.jit_caches, base)
-    return {**kept, "PYTHONUNBUFFERED": "1", **patches, **caches, **recipe.server.env, MARK: server_id}
+    always = {"PYTHONUNBUFFERED": "1", "TRITON_PRINT_AUTOTUNING": "1"}
+    return {**kept, **always, **patches, **caches, **recipe.server.env, MARK: server_id}
 
 
 def disagreements(recipe: Recipe, info: Mapping[str, Any], served_name: str) -> list[str]:

@@ -6,7 +6,7 @@
 # rounds at C=64: 6 pairs, up to 16 until the answer is clear, samples of a second and more. (At C=16 four patched layers take
 # 2.6 ms, which a busy host takes as well: then the change is hidden. Four of v4mini-fallback take 7.) OUT gets runs.jsonl,
 # samples.jsonl and logs; another call with the same OUT goes on counting until it holds the 10 blocks that are asked for. No
-# block is begun after SECONDS (340). SPREAD, POINTS, PAIRS, MAX_PAIRS, SAMPLE_SECONDS and LAYERS change what the run is;
+# block is begun after SECONDS (340). SPREAD, POINTS, PAIRS, MAX_PAIRS, SAMPLE_SECONDS, PROMPTS and LAYERS change what the run is;
 # without SPREAD (or the recipe's own) one start on each side leaves 3 % INCONCLUSIVE.
 # Exit status 0: every A/A run was quiet and every slow-down found. Needs SGLang and its compiled kernels (recipe's jit_caches)
 # where the recipe looks for them, below HOME: a cold start compiles for minutes (campaign.sh leaves them in its homes).
@@ -29,4 +29,4 @@ exec "${PYTHON:-python3}" tests/evaluation/real/command.py --out "$out" --recipe
     --slow "step:share=0.03" --points "${POINTS:-64}" --pairs "${PAIRS:-6}" --max-pairs "${MAX_PAIRS:-16}" \
     --seconds "${SAMPLE_SECONDS:-1}" \
     --blocks "$left" --blocks-a-start "$blocks" --budget "$seconds" --together \
-    --model layers="${LAYERS:-4}" ${SPREAD:+--spread $SPREAD} ${SET:+--set $SET}
+    --model layers="${LAYERS:-4}" ${SPREAD:+--spread $SPREAD} ${PROMPTS:+--prompts $PROMPTS} ${SET:+--set $SET}

@@ -93,7 +93,8 @@ def prepared(asked: argparse.Namespace) -> Recipe:
     """The recipe with what the command line changes of it."""
     chosen = recipe.load(asked.recipe)
     points = [p for p in chosen.points if not asked.points or p.concurrency in asked.points]
-    work = chosen.workload.model_copy(update={"min_seconds": asked.seconds} if asked.seconds else {})
+    asked_for = {"min_seconds": asked.seconds, "prompts_per_request": asked.prompts}
+    work = chosen.workload.model_copy(update={name: value for name, value in asked_for.items() if value})
     args = dict(pair.split("=", 1) for pair in asked.set)
     changed = {name: json.loads(value) for name, value in args.items()}
     bounds = chosen.bounds.model_copy(update={"between_start_rel_sd": asked.spread} if asked.spread is not None else {})
@@ -234,6 +235,11 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     option("--blocks-a-start", type=int, default=2)
     option("--points", type=lambda text: [int(c) for c in text.split(",")], default=[])
     option("--seconds", type=float, help="least length of a sample instead of the recipe's")
+    option(
+        "--prompts",
+        type=int,
+        help="least number of prompts a sample for each request in flight instead of the recipe's",
+    )
     option("--spread", type=float, help="relative spread between server starts instead of the recipe's")
     option("--set", nargs="*", default=[], metavar="ARG=JSON", help="server arguments instead of the recipe's")
     option(
