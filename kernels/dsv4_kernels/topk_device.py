@@ -26,19 +26,36 @@ def middle(low, high):
 
 
 @triton.jit
-def kth_key(keys, low, high, count, k, slack):
-    """Bisect for the k-th largest key, which lies in [low, high]; `count` keys are at least `low`.
+def likely(low, high, count, above, wanted):
+    """The key in (low, high] that `wanted` keys would reach if they lay evenly: `count` reach low, `above` are past high."""
+    span = high.to(tl.int64) - low.to(tl.int64)
+    share = (count - wanted).to(tl.float32) / tl.maximum(count - above, 1).to(tl.float32)
+    ahead = tl.minimum(tl.maximum((span.to(tl.float32) * share).to(tl.int64), 1), span)
+    return (low.to(tl.int64) + ahead).to(tl.int32)
+
+
+@triton.jit
+def kth_key(keys, low, high, count, k, slack, GUESS: tl.constexpr = False):
+    """Bisect for the k-th largest key, which lies in [low, high]; `count` keys are at least `low`, and none above high.
 
     Returns (floor, number of keys at least floor): either that number is within k..k+slack, or floor is the k-th key
-    itself. Lanes that hold no entry must hold LOWEST: a middle is above low, so they are never counted.
+    itself. Lanes that hold no entry must hold LOWEST: a middle is above low, so they are never counted. GUESS: three steps
+    of four go where the counts so far make the key likely, which of ordinary scores saves a third of them; the fourth halves.
     """
+    above = tl.full((), 0, tl.int32)
+    turn = tl.full((), 0, tl.int32)
     while (low < high) & (count > k + slack):
         mid = middle(low, high)
+        if GUESS:
+            mid = tl.where(turn % 4 == 3, mid, likely(low, high, count, above, k + slack // 2))
+            turn += 1
         at_least = tl.sum((keys >= mid).to(tl.int32), 0)
         enough = at_least >= k
         low = tl.where(enough, mid, low)
         count = tl.where(enough, at_least, count)
         high = tl.where(enough, high, mid - 1)
+        if GUESS:
+            above = tl.where(enough, above, at_least)
     return low, count
 
 

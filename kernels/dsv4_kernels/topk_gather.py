@@ -49,13 +49,13 @@ def _group_key_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
 
 
 def _list_constexprs(config: TopKConfig) -> dict[str, Any]:
-    return {"CHUNK": config.chunk, "ROOM": config.room, "PDL": config.pdl}
+    return {"CHUNK": config.chunk, "ROOM": config.room, "GUESS": config.guess, "PDL": config.pdl}
 
 
 def _gather_constexprs(config: TopKConfig, listed: bool) -> dict[str, Any]:
     """``listed``: rows may be longer than what one program holds."""
     sizes = {"CHUNK": config.chunk, "ROOM": config.room, "MAX_K": config.max_k, "DIRECT": config.direct}
-    ways = {"LISTED": listed, "FUSED": config.fused and listed, "COMPACT": config.compact}
+    ways = {"LISTED": listed, "FUSED": config.fused and listed, "COMPACT": config.compact, "GUESS": config.guess}
     return {**sizes, **ways, "PDL": config.pdl and listed}
 
 
@@ -65,9 +65,10 @@ def cases(config: TopKConfig) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
         name = "group_key" + (",wide" if wide else "")
         yield name, dsv4_topk_group_key_kernel, _group_key_constexprs(config, wide), config.narrow_warps
     if not config.fused:
-        yield "list", dsv4_topk_list_kernel, _list_constexprs(config), config.floor_warps
+        yield "list" + (",guess" if config.guess else ""), dsv4_topk_list_kernel, _list_constexprs(config), config.floor_warps
     for listed in (False, True):
         ways = ["listed" if listed else "held"]
-        ways += [way for way, there in (("fused", config.fused and listed), ("compact", config.compact)) if there]
+        told = (("fused", config.fused and listed), ("compact", config.compact), ("guess", config.guess))
+        ways += [way for way, there in told if there]
         name = f"gather_{','.join(ways)}"
         yield name, dsv4_topk_gather_kernel, _gather_constexprs(config, listed), config.select_warps

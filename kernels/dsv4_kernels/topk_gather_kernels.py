@@ -52,14 +52,14 @@ def dsv4_topk_group_key_kernel(
 
 
 @triton.jit
-def held_floor(max_row, groups, k, SIZE: tl.constexpr):
+def held_floor(max_row, groups, k, SIZE: tl.constexpr, GUESS: tl.constexpr):
     """A key that between k and 1.25 k of a row's maxima reach, or the k-th largest itself; the program holds SIZE."""
     group = tl.arange(0, SIZE)
     # A key that no score has, so that no mask need be kept for the least of them.
     maxima = tl.load(max_row + group, mask=group < groups, other=0x7FFFFFFF)
     low = tl.min(maxima, 0)
     maxima = tl.where(maxima == 0x7FFFFFFF, LOWEST, maxima)
-    floor, _ = kth_key(maxima, low, tl.max(maxima, 0), groups, k, k // 4)
+    floor, _ = kth_key(maxima, low, tl.max(maxima, 0), groups, k, k // 4, GUESS)
     return floor
 
 
@@ -84,16 +84,16 @@ def scanned_floor(max_row, groups, k, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def list_groups(max_row, groups, k, list_row, ROOM: tl.constexpr):
+def list_groups(max_row, groups, k, list_row, ROOM: tl.constexpr, GUESS: tl.constexpr):
     """List the groups above a floor; return their number and the floor.
 
     ROOM is at least 1.25 k: the floor is reached by no more groups, or it is the k-th maximum itself, above which are fewer.
     """
     BLOCK: tl.constexpr = 4 * ROOM
     if groups <= BLOCK:
-        floor = held_floor(max_row, groups, k, BLOCK)
+        floor = held_floor(max_row, groups, k, BLOCK, GUESS)
     elif groups <= GROUP * ROOM:
-        floor = held_floor(max_row, groups, k, GROUP * ROOM)
+        floor = held_floor(max_row, groups, k, GROUP * ROOM, GUESS)
     else:
         floor = scanned_floor(max_row, groups, k, BLOCK)
     listed = tl.full((), 0, tl.int32)
@@ -109,7 +109,7 @@ def list_groups(max_row, groups, k, list_row, ROOM: tl.constexpr):
 @triton.jit(do_not_specialize=(*SCALARS, "k", "max_stride"))
 def dsv4_topk_list_kernel(
     length_ptr, max_ptr, list_ptr, count_ptr, limit, k, max_stride, length_stride,
-    CHUNK: tl.constexpr, ROOM: tl.constexpr, PDL: tl.constexpr,
+    CHUNK: tl.constexpr, ROOM: tl.constexpr, GUESS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass 2, one program a row: the groups above the floor."""
     let_next_start(PDL)
@@ -118,7 +118,7 @@ def dsv4_topk_list_kernel(
     length = row_length(length_ptr, row, length_stride, limit)
     if length > GROUP * ROOM:
         groups = row_chunks(length, CHUNK) * CHUNK
-        listed, floor = list_groups(max_ptr + row * max_stride, groups, k, list_ptr + row * ROOM, ROOM)
+        listed, floor = list_groups(max_ptr + row * max_stride, groups, k, list_ptr + row * ROOM, ROOM, GUESS)
         tl.store(count_ptr + row * 2, listed)
         tl.store(count_ptr + row * 2 + 1, floor)
 
@@ -170,13 +170,16 @@ def place_first_ties(score_row, length, floor, wanted, placed, out_row, BLOCK: t
 
 
 @triton.jit
-def place_largest(kept_row, count, k, length, groups, list_row, out_row, ROOM: tl.constexpr, LISTED: tl.constexpr):
+def place_largest(
+    kept_row, count, k, length, groups, list_row, out_row,
+    ROOM: tl.constexpr, LISTED: tl.constexpr, GUESS: tl.constexpr,
+):  # fmt: skip
     """Place the lanes of the k largest of ``count`` keys, more than k and no more than ROOM, that were moved together."""
     slot = tl.arange(0, ROOM)
     lane = tl.load(kept_row + slot, mask=slot < count, other=0)
     key = tl.load(kept_row + ROOM + slot, mask=slot < count, other=LOWEST)
     least = tl.min(tl.where(slot < count, key, 0x7FFFFFFF), 0)
-    kth, at_least = kth_key(key, least, tl.max(key, 0), count, k, 0)
+    kth, at_least = kth_key(key, least, tl.max(key, 0), count, k, 0, GUESS)
     chosen = key >= kth
     if at_least > k:
         chosen = at_floor(key, entry_of(lane, slot < count, groups, list_row, LISTED), kth, k, length)
@@ -187,6 +190,7 @@ def place_largest(kept_row, count, k, length, groups, list_row, out_row, ROOM: t
 def place_row(
     score_row, length, k, groups, listed, floor, list_row, kept_row, out_row,
     SIZE: tl.constexpr, ROOM: tl.constexpr, DIRECT: tl.constexpr, LISTED: tl.constexpr, COMPACT: tl.constexpr,
+    GUESS: tl.constexpr,
 ):  # fmt: skip
     """Fill the k slots of a row: first with lanes of SIZE, whose number is returned, then with entries.
 
@@ -207,7 +211,7 @@ def place_row(
     tie = floor
     if count > most:
         least = tl.min(tl.where(key > floor, key, 0x7FFFFFFF), 0)
-        tie, at_least = kth_key(key, least, tl.max(key, 0), count, k, most - k)
+        tie, at_least = kth_key(key, least, tl.max(key, 0), count, k, most - k, GUESS)
         below = tl.where(at_least > most, tie, tie - 1)
         count = tl.sum((key > below).to(tl.int32), 0)
     chosen = key > below
@@ -216,7 +220,7 @@ def place_row(
         tl.store(kept_row + position, lane, mask=chosen)
         tl.store(kept_row + ROOM + position, key, mask=chosen)
         tl.debug_barrier()
-        place_largest(kept_row, count, k, length, groups, list_row, out_row, ROOM, LISTED)
+        place_largest(kept_row, count, k, length, groups, list_row, out_row, ROOM, LISTED, GUESS)
     else:
         tl.store(out_row + position, lane, mask=chosen)
         if count < k:
@@ -249,7 +253,7 @@ def dsv4_topk_gather_kernel(
     score_ptr, length_ptr, table_ptr, max_ptr, list_ptr, count_ptr, kept_ptr, out_ptr, raw_ptr,
     limit, k, page_size, want_raw, max_stride, score_stride, length_stride, table_stride, out_stride, raw_stride,
     CHUNK: tl.constexpr, ROOM: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr,
-    LISTED: tl.constexpr, FUSED: tl.constexpr, COMPACT: tl.constexpr, PDL: tl.constexpr,
+    LISTED: tl.constexpr, FUSED: tl.constexpr, COMPACT: tl.constexpr, GUESS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Pass 3, one program a row: write every one of the row's k slots.
 
@@ -270,7 +274,7 @@ def dsv4_topk_gather_kernel(
         if length <= DIRECT:
             lanes = place_row(
                 score_row, length, k, groups, listed, floor, list_row, kept_row, out_row,
-                DIRECT, ROOM, DIRECT, False, False,
+                DIRECT, ROOM, DIRECT, False, False, GUESS,
             )  # fmt: skip
         else:
             if LISTED:  # noqa: SIM102, known when it is compiled, the length when it runs
@@ -278,14 +282,14 @@ def dsv4_topk_gather_kernel(
                     groups = row_chunks(length, CHUNK) * CHUNK
                     if FUSED:
                         max_row = max_ptr + row * max_stride
-                        listed, floor = list_groups(max_row, groups, k, list_row, ROOM)
+                        listed, floor = list_groups(max_row, groups, k, list_row, ROOM, GUESS)
                         tl.debug_barrier()
                     else:
                         listed = tl.load(count_ptr + row * 2)
                         floor = tl.load(count_ptr + row * 2 + 1)
             lanes = place_row(
                 score_row, length, k, groups, listed, floor, list_row, kept_row, out_row,
-                HELD, ROOM, DIRECT, LISTED, COMPACT,
+                HELD, ROOM, DIRECT, LISTED, COMPACT, GUESS,
             )  # fmt: skip
         tl.debug_barrier()
     raw_row, table_row = raw_ptr + row * raw_stride, table_ptr + row * table_stride

@@ -17,7 +17,8 @@ class TopKConfig:
     are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list. The first pass
     takes `chunk` groups at a time, in about `programs` programs for all rows together. `narrow_warps` are its warps,
     `floor_warps` the list's. `fused`: the selection makes the list, without a launch of its own. `compact`: where no more than
-    `room` entries are left they are moved together before the exact selection.
+    `room` entries are left they are moved together before the exact selection. `guess`: keys are searched for where counts make
+    them likely, and not by halves alone.
     """
 
     max_k: int
@@ -36,6 +37,7 @@ class TopKConfig:
     programs: int = 512
     fused: bool = False
     compact: bool = False
+    guess: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for sizes with which a kernel would write out of bounds or miss a score."""

@@ -30,7 +30,7 @@ WIDTH = 17_000
 
 @pytest.mark.field_case("K09", "K20")
 @pytest.mark.parametrize(
-    "config", [None, OPTIONS[0], OPTIONS[-1]], ids=["table", "gathering", "gathering,fused,compact"]
+    "config", [None, OPTIONS[0], OPTIONS[-1]], ids=["table", "gathering", "gathering,fused,compact,guess"]
 )
 @pytest.mark.parametrize("first", [0, WIDTH])
 def test_a_top_k_follows_lengths(first: int, config, device: torch.device) -> None:

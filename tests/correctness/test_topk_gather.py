@@ -37,7 +37,7 @@ SMALL = TopKConfig(
 )
 """The same passes on short rows: 128 entries directly, 1,024 without a list, 16,384 with the list's maxima held."""
 OPTIONS = [replace(SMALL, **way) for way in WAYS]
-EITHER = pytest.mark.parametrize("config", [OPTIONS[0], OPTIONS[-1]], ids=["launches", "fused,compact"])
+EITHER = pytest.mark.parametrize("config", [OPTIONS[0], OPTIONS[-1]], ids=["launches", "fused,compact,guess"])
 
 
 def gathered(config: TopKConfig, inputs: TopKInputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -81,7 +81,7 @@ def test_rows_as_long_as_a_context(pattern: str, device: torch.device) -> None:
     assert_topk(*gathered(config, inputs), inputs)
 
 
-@pytest.mark.parametrize("config", [LARGE[0], LARGE[-1]], ids=["launches", "fused,compact"])
+@pytest.mark.parametrize("config", [LARGE[0], LARGE[-1]], ids=["launches", "fused,compact,guess"])
 def test_scores_as_wide_as_a_server_with_a_context_of_a_million_has_them(
     config: TopKConfig, device: torch.device
 ) -> None:
@@ -126,7 +126,7 @@ def test_a_longer_maximum_launches_no_more_programs_and_compiles_nothing_else() 
     assert len(seen) == 1, "eager calls compile kernels, or launch programs, by the scores' width"
 
 
-@pytest.mark.parametrize("config", LARGE[-1:], ids=["fused,compact"])
+@pytest.mark.parametrize("config", LARGE[-1:], ids=["fused,compact,guess"])
 def test_winners_in_one_place_share_no_group(config: TopKConfig, device: torch.device) -> None:
     """A row of 65,536 whose 512 best lie side by side: 128 groups would hold them if groups were neighbours."""
     inputs = build(TopKCase(lengths=(65_536,)), device)
