@@ -330,7 +330,7 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     script, folder, back = REPOSITORY / "tools/gpu/full_campaign.sh", tmp_path / "all", tmp_path / "back"
     env = os.environ | {"PYTHON": str(python), "HOMES": str(tmp_path / "home"), "EVERY": "0.2"}
     env |= {
-        "ROWS0": "abeval:v4mini-fallback gluon",
+        "ROWS0": "abeval:v4mini-fallback gluon outputs:v4mini-broken=INVALID",
         "ROWS1": "v4mini-stock:2 missing v4mini-patched-deep:5:3:1,16",
         "ROWS2": "v4mini-stock-tp2",
     }
@@ -345,6 +345,8 @@ def test_the_full_campaign_runs_the_rows_that_are_asked_for(tmp_path):
     assert f"home {tmp_path}/home-0 gpu 0, args tests/evaluation/real/command.py" in evaluated
     assert "--recipe recipes/v4mini-fallback.toml" in evaluated
     assert "gluon_mla_check.py" in gluon
+    assert re.findall(r"^outputs of (\S+): .* not (\w+)$", done.stdout, re.MULTILINE)[0] == ("v4mini-broken", "INVALID")
+    assert "outputs of v4mini-answers-patched" not in done.stdout
     assert "--samples 2 --record" in gates
     assert "--recipe v4mini-missing-c64 --samples 2 --concurrency 1,64" in gates
     assert "--recipe v4mini-patched-deep --samples 5 --starts 3 --concurrency 1,16 --record" in gates

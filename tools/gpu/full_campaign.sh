@@ -5,9 +5,10 @@
 #   tools/gpu/full_campaign.sh poll DIR SECONDS OUT          waits, at most so long; OUT/all.tgz gets what there is by then
 #
 # ROWS0 and ROWS1 are the lists, in order (an empty one is none): RECIPE[:SAMPLES[:STARTS[:POINTS]]] (5, 1 and all), "missing"
-# (v4mini-missing-c64), "outputs" (the answers of v4mini-answers-patched and of v4mini-broken held to stock's), "abeval"
-# (ab_eval.sh; abeval:RECIPE is another than v4mini-patched), "gluon" (gluon_mla_check.py), "parts" (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py),
-# "cpumap" (cpu_map.py) and "kernelbench" (with any ending, so that it may stand in a list twice).
+# (v4mini-missing-c64), "outputs" (the answers of v4mini-answers-patched and of v4mini-broken held to stock's;
+# outputs:RECIPE[=OUTCOME] is one alone), "abeval" (ab_eval.sh; abeval:RECIPE is another than v4mini-patched), "gluon"
+# (gluon_mla_check.py), "parts" (kernel_parts.py), "sweeps" (topk_sweep.py, hc_sweep.py, mla_sweep.py), "cpumap" (cpu_map.py)
+# and "kernelbench" (with any ending, so that it may stand in a list twice).
 # ROWS2 (default: none) are rows for both GPUs together, such as v4mini-patched-tp2; they begin when both lists are done. On a
 # host with one GPU, that one gets ROWS0 and then ROWS1.
 # All run in sessions of their own, so that they outlive the shell that launched them; nothing is begun after SECONDS, and what
@@ -18,7 +19,7 @@ set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
 . "$(dirname "$0")/jit_caches.sh"
-[ $# -ge 3 ] || { sed -n 2,17p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,18p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
@@ -33,7 +34,10 @@ all_done() { [ -e "$dir/done0" ] && [ -e "$dir/done1" ] && [ -e "$dir/done2" ]; 
 row() { # GPU ROW
   case $2 in
   missing) GATE_ARGS="--samples 2 --concurrency 1,64" tools/gpu/campaign.sh "$out" "$(left)" "$1" v4mini-missing-c64 ;;
-  outputs) tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock v4mini-answers-patched v4mini-broken=INVALID ;;
+  outputs*)
+    IFS=: read -r _ held <<<"$2"
+    # shellcheck disable=SC2086
+    tools/gpu/outputs.sh "$out" "$(left)" "$1" v4mini-answers-stock ${held:-v4mini-answers-patched v4mini-broken=INVALID} ;;
   abeval*)
     IFS=: read -r _ recipe <<<"$2"
     tools/gpu/in_home.sh "$HOMES-$1" "$1" tools/gpu/ab_eval.sh "$out/abeval" "$(left)" 10 ${recipe:+"$recipe"} >"$out/abeval.txt" 2>&1 ;;
@@ -99,5 +103,5 @@ poll)
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 3" ;;
-*) sed -n 2,17p "$0"; exit 2 ;;
+*) sed -n 2,18p "$0"; exit 2 ;;
 esac
