@@ -19,7 +19,7 @@ set -u
 export HOMES=${HOMES:-/tmp/gate-home}
 python=${PYTHON:-python3} site=${SITE:-/tmp/site}
 . "$(dirname "$0")/jit_caches.sh"
-[ $# -ge 3 ] || { sed -n 2,18p "$0"; exit 2; }
+[ $# -ge 3 ] || { sed -n 2,17p "$0"; exit 2; }
 verb=$1
 mkdir -p "$2" && dir=$(cd "$2" && pwd)
 out=$dir/out tree=$dir/tree
@@ -103,5 +103,5 @@ poll)
   tail -n 1 "$out"/prewarm.txt "$out"/lists.txt
   tail -n 3 "$out"/list?.txt
   echo "$(left) s left; lists done: $(find "$dir" -maxdepth 1 -name 'done?' | wc -l) of 3" ;;
-*) sed -n 2,18p "$0"; exit 2 ;;
+*) sed -n 2,17p "$0"; exit 2 ;;
 esac
