@@ -165,13 +165,19 @@ def test_a_run_cut_short_after_its_last_sample_has_a_row_that_fails_it(stop: Bas
 
 
 @pytest.mark.parametrize("kind", [Single, Compare])
-def test_both_kinds_of_run_hand_those_rows_to_the_result(kind: type[Run], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_kinds_of_run_hand_those_rows_and_the_autotuners_choices_to_the_result(
+    kind: type[Run], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    chose = "Triton autotuning for function decode,\nwith key as (1,),\nfinished after 0.5s,\nbest config selected: BLOCK: {};\n"
+    logs = [tmp_path / "narrow.log", tmp_path / "wide.log"]
+    for log, block in zip(logs, (16, 32), strict=True):
+        log.write_text(chose.format(block))
     handed: dict[str, Any] = {}
     monkeypatch.setattr(gate, "result", lambda *unused, **named: handed.update(named))
     order = campaign.Order((1,), 1, 1, 0)
 
     def side() -> Any:
-        gone = [StartRecord(1, None), StartRecord(2, None, ended="gone")]
+        gone = [StartRecord(1, logs[0]), StartRecord(2, logs[1], ended="gone")]
         return SimpleNamespace(starts=gone, notes=[], facts=lambda: None, prove_replay=lambda: None)
 
     def measure(*unused: object) -> None:
@@ -207,3 +213,5 @@ def test_both_kinds_of_run_hand_those_rows_to_the_result(kind: type[Run], monkey
     made.run()
     sides = [""] if kind is Single else ["old ", "new "]
     assert [row.name for row in handed["checked"]] == [*(f"{s}server start 2" for s in sides), "the whole run"]
+    (note,) = [note for note in handed["notes"] if "autotuner" in note]
+    assert f"BLOCK: 32 in {', '.join(f'{s}start 2' for s in sides)}" in note

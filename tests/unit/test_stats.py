@@ -154,6 +154,15 @@ def test_what_the_other_points_show_of_the_starts_counts_but_for_no_more_than_it
     )
 
 
+def test_other_points_may_raise_the_figure_of_starts_that_agree_here_by_more_than_the_degrees_they_lend():
+    """Starts of two modes fall into the same one here in a quarter of the runs of three; the other points tell."""
+    agreeing = ([1.0] * 6, [0, 0, 1, 1, 2, 2])
+    seen = stats.Observed(variance=0.01**2, df=6)
+    borrowed = stats.moderated_spread([agreeing], 0.0, seen)
+    assert borrowed.df == stats.variance.PRIOR_DF + 2 + 2
+    assert borrowed.between == pytest.approx(0.01 * math.sqrt(6 / (stats.variance.PRIOR_DF + 6 + 2)))
+
+
 def test_what_several_starts_are_expected_to_show_may_differ_from_what_is_stated_for_one():
     agreeing = ([1.0, 1.0, 1.0, 1.0], [0, 0, 1, 1])
     expected = stats.moderated_spread([agreeing], 0.001, expected=0.005)

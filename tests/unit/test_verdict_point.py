@@ -167,6 +167,8 @@ def test_where_nothing_says_how_far_starts_differ_one_against_one_shows_large_ch
     if outcome is Outcome.INCONCLUSIVE:
         assert "starts on each side" in verdict.why
         assert "--starts" in verdict.advice
+        slower = next(c for c in verdict.comparisons if c.drop > c.bound)
+        assert slower.k * slower.se < slower.drop < slower.noise, "what noise reaches has the unseen starts in it"
 
 
 @pytest.mark.field_case("N09")
