@@ -65,7 +65,8 @@ def cases(config: TopKConfig) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
         name = "group_key" + (",wide" if wide else "")
         yield name, dsv4_topk_group_key_kernel, _group_key_constexprs(config, wide), config.narrow_warps
     if not config.fused:
-        yield "list" + (",guess" if config.guess else ""), dsv4_topk_list_kernel, _list_constexprs(config), config.floor_warps
+        name = "list" + (",guess" if config.guess else "")
+        yield name, dsv4_topk_list_kernel, _list_constexprs(config), config.floor_warps
     for listed in (False, True):
         ways = ["listed" if listed else "held"]
         told = (("fused", config.fused and listed), ("compact", config.compact), ("guess", config.guess))
