@@ -64,11 +64,11 @@ lists)
   cd "$tree" || exit 2
   [ "$(nvidia-smi -L 2>/dev/null | grep -c '^GPU')" != 1 ] || { ROWS0="$ROWS0 $ROWS1" && ROWS1=; }
   # What both GPUs' servers compile is compiled once, by all cores; with the caches of an earlier launch it takes a moment.
-  mkdir -p "$HOMES-1"
   case $ROWS0$ROWS1 in
   *v4mini* | *outputs* | *missing* | *abeval*)
     tools/gpu/in_home.sh "$HOMES-0" 0 timeout 240 "$python" tools/gpu/prewarm.py >"$out/prewarm.txt" 2>&1
-    pack_jit "$HOMES-0" -cf - | tar -C "$HOMES-1" -xf - ;;
+    # Not for a list without rows: what lies there is packed at every poll.
+    [ -z "$ROWS1" ] || { mkdir -p "$HOMES-1" && pack_jit "$HOMES-0" -cf - | tar -C "$HOMES-1" -xf -; } ;;
   esac
   for gpu in 0 1 2; do
     setsid nohup bash tools/gpu/full_campaign.sh "list$gpu" "$dir" 0 >"$out/list$gpu.txt" 2>&1 </dev/null &

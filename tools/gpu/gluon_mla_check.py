@@ -53,9 +53,8 @@ def check(seconds: float, device: torch.device) -> int:
                 torch.cuda.synchronize()
                 assert_decode_close(actual, expected, rounding)
                 for turn in range(REPEATS):
-                    config = replace(
-                        HOPPER, pdl=turn % 2 == 1
-                    )  # a merge that starts early waits for the sums all the same
+                    # A merge that starts early waits for the sums all the same.
+                    config = replace(HOPPER, pdl=turn % 2 == 1)
                     with poisoned_memory():
                         again = launch(config, splits, *inputs.launch_arguments())
                     assert all(
