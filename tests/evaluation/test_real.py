@@ -291,6 +291,7 @@ def test_the_gpu_script_asks_for_what_is_left_of_its_blocks(tmp_path):
     python.chmod(0o755)
     out = counted(tmp_path, ("A/A", "PASS", None), ("A/A", "PASS", None), ("step", "REGRESSION", False))
     env = {**os.environ, "PYTHON": str(python), "ASKED": str(tmp_path / "asked"), "PAIRS": "4"}
+    env |= {"SPREAD": "0.004", "PROMPTS": "2"}
     subprocess.run([root / "tools/gpu/ab_eval.sh", out, "300", "10"], env=env, check=True, timeout=60)
     asked = (tmp_path / "asked").read_text().split("\n")
     given = dict(zip(asked[1::2], asked[2::2], strict=False))
@@ -302,7 +303,10 @@ def test_the_gpu_script_asks_for_what_is_left_of_its_blocks(tmp_path):
     parsed = command.parse(asked[1:-1])
     assert parsed.blocks == 8
     parsed.recipe = root / parsed.recipe
-    three_fit_one_card(command.prepared(parsed))
+    chosen = command.prepared(parsed)
+    three_fit_one_card(chosen)
+    assert chosen.between_starts(64) == 0.004
+    assert (chosen.workload.prompts_per_request, chosen.workload.min_seconds) == (2, 1.0)
 
 
 def three_fit_one_card(chosen):
