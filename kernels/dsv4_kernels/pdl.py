@@ -12,18 +12,23 @@ import triton
 import triton.language as tl
 from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from .card import INTERPRETING
+
+# The interpreter runs one launch after the other, and has neither instruction.
+OVERLAPS = tl.constexpr(not INTERPRETING)
+
 
 @triton.jit
 def wait_for_previous(PDL: tl.constexpr):
     """Until the kernel before this one has ended. First in a kernel that is launched with ``launch_options(True)``."""
-    if PDL:
+    if PDL and OVERLAPS:
         gdc_wait()
 
 
 @triton.jit
 def let_next_start(PDL: tl.constexpr):
     """Let the next kernel's programs take what room is left; they wait."""
-    if PDL:
+    if PDL and OVERLAPS:
         gdc_launch_dependents()
 
 

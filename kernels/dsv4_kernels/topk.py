@@ -171,7 +171,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
             strides = {"aligned": ("score_stride",), "odd": ()} if _aligns(kernel) else {"": ()}
             for how, aligned in strides.items():
                 yield CompileCase(
-                    name=f"topk_{name}[k<={config.max_k},warps={num_warps}{how and ','}{how}]",
+                    name=f"topk_{name}[k<={config.max_k},warps={num_warps}{',pdl' * config.pdl}{how and ','}{how}]",
                     kernel=kernel,
                     signature=types,
                     constexprs=constexprs,
@@ -203,4 +203,4 @@ def _aligns(kernel: Any) -> bool:
 def _type_of(argument: str) -> str:
     if not argument.endswith("_ptr"):
         return "i32"
-    return "*fp32" if argument == "score_ptr" else "*i32"
+    return {"score_ptr": "*fp32", "kept_ptr": "*i64"}.get(argument, "*i32")

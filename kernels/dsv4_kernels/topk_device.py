@@ -26,37 +26,91 @@ def middle(low, high):
 
 
 @triton.jit
-def likely(low, high, count, above, wanted):
-    """The key in (low, high] that `wanted` keys would reach if they lay evenly: `count` reach low, `above` are past high."""
+def cut(low, high, part, PARTS: tl.constexpr):
+    """The key that lies `part` PARTS-th of the way from low to high, rounded up: never low itself."""
     span = high.to(tl.int64) - low.to(tl.int64)
-    share = (count - wanted).to(tl.float32) / tl.maximum(count - above, 1).to(tl.float32)
-    ahead = tl.minimum(tl.maximum((span.to(tl.float32) * share).to(tl.int64), 1), span)
-    return (low.to(tl.int64) + ahead).to(tl.int32)
+    return (low.to(tl.int64) + (span * part + PARTS - 1) // PARTS).to(tl.int32)
 
 
 @triton.jit
-def kth_key(keys, low, high, count, k, slack, GUESS: tl.constexpr = False):
-    """Bisect for the k-th largest key, which lies in [low, high]; `count` keys are at least `low`, and none above high.
+def halved(keys, low, high, count, k):
+    """One step of the search for the k-th key, with one count."""
+    mid = middle(low, high)
+    at_least = tl.sum((keys >= mid).to(tl.int32), 0)
+    enough = at_least >= k
+    return tl.where(enough, mid, low), tl.where(enough, high, mid - 1), tl.where(enough, at_least, count)
+
+
+@triton.jit
+def thirded(keys, low, high, count, k):
+    """One step with two counts in one sum."""
+    first, second = cut(low, high, 1, 3), cut(low, high, 2, 3)
+    counts = tl.sum(((keys >= first).to(tl.int32) << 16) + (keys >= second).to(tl.int32), 0)
+    low, high, count = narrowed(low, high, count, first, counts >> 16, k)
+    return narrowed(low, high, count, second, counts & 0xFFFF, k)
+
+
+@triton.jit
+def quartered(keys, low, high, count, k):
+    """One step with three counts in one sum: ten bits each, which is why a key must lie at low or below."""
+    first, second, third = cut(low, high, 1, 4), cut(low, high, 2, 4), cut(low, high, 3, 4)
+    hits = ((keys >= first).to(tl.int32) << 20) + ((keys >= second).to(tl.int32) << 10) + (keys >= third).to(tl.int32)
+    counts = tl.sum(hits, 0)
+    low, high, count = narrowed(low, high, count, first, counts >> 20, k)
+    low, high, count = narrowed(low, high, count, second, (counts >> 10) & 1023, k)
+    return narrowed(low, high, count, third, counts & 1023, k)
+
+
+@triton.jit
+def narrowed(low, high, count, key, at_least, k):
+    """The bounds of the k-th key, and the count at the lower one, once `at_least` keys are known to reach `key`."""
+    enough = at_least >= k
+    # A key above what is known to be too high narrows nothing.
+    return (
+        tl.where(enough, key, low),
+        tl.where(enough, high, tl.minimum(high, key - 1)),
+        tl.where(enough, at_least, count),
+    )
+
+
+@triton.jit
+def kth_key(keys, low, high, count, k, slack):
+    """Search for the k-th largest key, which lies in [low, high]; `count` keys are at least `low`, and none above high.
 
     Returns (floor, number of keys at least floor): either that number is within k..k+slack, or floor is the k-th key
-    itself. Lanes that hold no entry must hold LOWEST: a middle is above low, so they are never counted. GUESS: three steps
-    of four go where the counts so far make the key likely, which of ordinary scores saves a third of them; the fourth halves.
+    itself. Lanes that hold no entry must hold LOWEST: what is tried is above low, so they are never counted. A lane or more
+    must be at low or below. A step waits for a sum over the program: the fewer keys a thread has to compare, the more keys
+    one step tries.
     """
-    above = tl.full((), 0, tl.int32)
-    turn = tl.full((), 0, tl.int32)
     while (low < high) & (count > k + slack):
-        mid = middle(low, high)
-        if GUESS:
-            mid = tl.where(turn % 4 == 3, mid, likely(low, high, count, above, k + slack // 2))
-            turn += 1
-        at_least = tl.sum((keys >= mid).to(tl.int32), 0)
-        enough = at_least >= k
-        low = tl.where(enough, mid, low)
-        count = tl.where(enough, at_least, count)
-        high = tl.where(enough, high, mid - 1)
-        if GUESS:
-            above = tl.where(enough, above, at_least)
+        if keys.shape[0] <= 1024:
+            low, high, count = quartered(keys, low, high, count, k)
+        elif keys.shape[0] <= 4096:
+            low, high, count = thirded(keys, low, high, count, k)
+        else:
+            low, high, count = halved(keys, low, high, count, k)
     return low, count
+
+
+COLUMNS = tl.constexpr(1024)
+
+
+@triton.jit
+def places(chosen):
+    """Number chosen lanes from 0 on, in a fixed order.
+
+    Not the lanes' own: a scan over more lanes than threads adds up each warp's part of each piece, one after the other. By
+    columns a thread adds up its own lanes, and one scan is over the threads.
+    """
+    hits = chosen.to(tl.int32)
+    if chosen.shape[0] <= COLUMNS:
+        place = tl.cumsum(hits, 0) - 1
+    else:
+        table = tl.reshape(hits, (chosen.shape[0] // COLUMNS, COLUMNS))
+        column = tl.sum(table, 0)
+        before = tl.cumsum(column, 0) - column
+        place = tl.reshape(tl.cumsum(table, 0) + before[None, :] - 1, (chosen.shape[0],))
+    return place
 
 
 @triton.jit
@@ -98,6 +152,5 @@ def emit(index, position, chosen, out_row, raw_row, table_row, page_size, want_r
 
 @triton.jit
 def emit_in_turn(index, chosen, first, out_row, raw_row, table_row, page_size, want_raw):
-    """Write chosen entries one after the other, from slot `first` on."""
-    position = first + tl.cumsum(chosen.to(tl.int32), 0) - 1
-    emit(index, position, chosen, out_row, raw_row, table_row, page_size, want_raw)
+    """Write chosen entries side by side, from slot `first` on."""
+    emit(index, first + places(chosen), chosen, out_row, raw_row, table_row, page_size, want_raw)

@@ -16,9 +16,7 @@ class TopKConfig:
     With `room` (at least 1.25 `max_k`) rows are gathered from instead, by `topk_gather_kernels`: up to 16 times `room` entries
     are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list. The first pass
     takes `chunk` groups at a time, in about `programs` programs for all rows together. `narrow_warps` are its warps,
-    `floor_warps` the list's. `fused`: the selection makes the list, without a launch of its own. `compact`: where no more than
-    `room` entries are left they are moved together before the exact selection. `guess`: keys are searched for where counts make
-    them likely, and not by halves alone.
+    `floor_warps` the list's.
     """
 
     max_k: int
@@ -35,9 +33,6 @@ class TopKConfig:
     room: int = 0
     chunk: int = 512
     programs: int = 512
-    fused: bool = False
-    compact: bool = False
-    guess: bool = False
 
     def __post_init__(self) -> None:
         """Raise ValueError for sizes with which a kernel would write out of bounds or miss a score."""

@@ -59,7 +59,6 @@ WAITS = {
     "dsv4_topk_select_kernel",
     "dsv4_topk_list_kernel",
     "dsv4_topk_gather_kernel",
-    "dsv4_topk_gather_kernel-fused",
     "dsv4_sparse_mla_merge_kernel",
 }
 

@@ -18,7 +18,7 @@ from kit.cache import poisoned_memory
 from kit.compare import assert_bitwise_equal
 from kit.strategies_topk import PATTERNS, TopKCase, build, topk_cases
 from kit.topk import UNWRITTEN, assert_topk
-from kit.untimed import WAYS, gathering
+from kit.untimed import gathering
 
 LARGE = gathering("sm_90")
 """As the sweep on a card has them."""
@@ -36,8 +36,8 @@ SMALL = TopKConfig(
     programs=12,
 )
 """The same passes on short rows: 128 entries directly, 1,024 without a list, 16,384 with the list's maxima held."""
-OPTIONS = [replace(SMALL, **way) for way in WAYS]
-EITHER = pytest.mark.parametrize("config", [OPTIONS[0], OPTIONS[-1]], ids=["launches", "fused,compact,guess"])
+OPTIONS = [SMALL, replace(SMALL, room=128, direct=256, chunk=16)]
+EITHER = pytest.mark.parametrize("config", OPTIONS, ids=["room=64", "room=128"])
 
 
 def gathered(config: TopKConfig, inputs: TopKInputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -81,7 +81,7 @@ def test_rows_as_long_as_a_context(pattern: str, device: torch.device) -> None:
     assert_topk(*gathered(config, inputs), inputs)
 
 
-@pytest.mark.parametrize("config", [LARGE[0], LARGE[-1]], ids=["launches", "fused,compact,guess"])
+@pytest.mark.parametrize("config", LARGE[:1], ids=["chunk=512"])
 def test_scores_as_wide_as_a_server_with_a_context_of_a_million_has_them(
     config: TopKConfig, device: torch.device
 ) -> None:
@@ -90,8 +90,7 @@ def test_scores_as_wide_as_a_server_with_a_context_of_a_million_has_them(
     assert_topk(*gathered(config, inputs), inputs)
 
 
-@EITHER
-def test_work_follows_the_rows_own_length(config: TopKConfig, device: torch.device) -> None:
+def test_work_follows_the_rows_own_length(device: torch.device) -> None:
     """In scores 16 times as wide, the first pass writes the maxima of the row's own groups, and no others are looked at."""
     inputs = build(TopKCase(lengths=(2000, 1100, 600), topk=32, width=32_000), device)
     made = []
@@ -104,7 +103,7 @@ def test_work_follows_the_rows_own_length(config: TopKConfig, device: torch.devi
     out = torch.full((3, 32), UNWRITTEN, dtype=torch.int32, device=device)
     raw = out.clone()
     with mock.patch.object(torch, "empty", poisoned):
-        _launch(config, *inputs.arguments(), out, raw)
+        _launch(SMALL, *inputs.arguments(), out, raw)
     assert_topk(out, raw, inputs)
     maxima = made[0]
     assert maxima.shape[1] == 2048
@@ -126,7 +125,7 @@ def test_a_longer_maximum_launches_no_more_programs_and_compiles_nothing_else() 
     assert len(seen) == 1, "eager calls compile kernels, or launch programs, by the scores' width"
 
 
-@pytest.mark.parametrize("config", LARGE[-1:], ids=["fused,compact,guess"])
+@pytest.mark.parametrize("config", LARGE[-1:], ids=["chunk=256"])
 def test_winners_in_one_place_share_no_group(config: TopKConfig, device: torch.device) -> None:
     """A row of 65,536 whose 512 best lie side by side: 128 groups would hold them if groups were neighbours."""
     inputs = build(TopKCase(lengths=(65_536,)), device)

@@ -28,21 +28,19 @@ from mla_sweep import time_us  # noqa: E402
 
 K = 512
 SHAPES = [
-    (64, 65_536, 65_536), (64, 65_536, 4_097 * 64), (1, 4_096, 4_096), (1, 65_536, 65_536), (64, 4_096, 4_096),
-    (16, 16_384, 16_384), (64, 262_144, 4_097 * 64),
+    (64, 65_536, 65_536), (64, 65_536, 4_097 * 64), (1, 4_096, 4_096), (1, 16_384, 16_384), (1, 65_536, 65_536),
+    (1, 262_144, 262_144), (64, 4_096, 4_096), (16, 16_384, 16_384), (16, 65_536, 65_536), (64, 16_384, 16_384),
+    (64, 262_144, 4_097 * 64), (256, 4_096, 4_096), (256, 16_384, 16_384),
 ]  # fmt: skip
 """Rows, their length and the scores' width: the second and the last as a server with a context of 1,048,576 has them."""
-NARROW = {"wide": True, "step": 1024, "narrow_warps": 4}
-BEST = GATHER | {"wide": True, "compact": True, "pdl": True}
-"""Of what an H200 timed on 2026-12-01: 42.6 us at B=64 and 65,536 entries, where the table takes 68.4."""
+NARROW = {"wide": True, "pdl": True, "step": 1024, "narrow_warps": 4}
+BEST = GATHER | {"pdl": True}
 CHANGES = [
-    {}, BEST, BEST | {"guess": True}, BEST | {"select_warps": 16}, BEST | {"select_warps": 16, "guess": True},
-    BEST | {"select_warps": 8, "guess": True}, BEST | {"select_warps": 16, "floor_warps": 8, "guess": True},
-    BEST | {"select_warps": 16, "floor_warps": 32, "guess": True},
-    BEST | {"select_warps": 16, "guess": True, "chunk": 256}, BEST | {"select_warps": 16, "guess": True, "programs": 1024},
-    BEST | {"select_warps": 16, "guess": True, "fused": True}, BEST | {"select_warps": 16, "guess": True, "direct": 8192},
-    BEST | {"select_warps": 16, "guess": True, "direct": 2048}, {"pdl": True, **NARROW},
-    {"pdl": True, "select_warps": 16, **NARROW}, {"pdl": True, "direct": 2048, **NARROW},
+    {}, BEST, BEST | {"select_warps": 32}, BEST | {"select_warps": 8}, BEST | {"floor_warps": 8},
+    BEST | {"floor_warps": 32}, BEST | {"chunk": 256, "programs": 1024},
+    BEST | {"chunk": 256, "programs": 1024, "narrow_warps": 4}, BEST | {"chunk": 128, "programs": 2048, "narrow_warps": 4},
+    BEST | {"chunk": 64, "programs": 2048, "narrow_warps": 4}, BEST | {"direct": 2048}, BEST | {"direct": 8192},
+    BEST | {"pdl": False}, NARROW, NARROW | {"select_warps": 16}, NARROW | {"select_warps": 16, "direct": 2048},
 ]  # fmt: skip
 
 
@@ -110,13 +108,20 @@ def check_ours(config: TopKConfig, inputs: TopKInputs) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=50, help="start no variant after this long")
+    parser.add_argument("--parts", action="store_true", help="each launch's own time, of the first shape's variants")
     parser.add_argument(
-        "--parts", action="store_true", help="each launch's own time, of the first shape's first variants"
+        "--warm", metavar="I/N", help="only compile, by launching them, every Nth variant from the Ith on"
     )
     options = parser.parse_args()
     card, _ = card_for(torch.device("cuda"))
     table = choose(card.name, K)
     start = time.monotonic()
+    if options.warm:
+        first, step = map(int, options.warm.split("/"))
+        inputs = make_inputs(*SHAPES[0], seed=0)
+        for change in CHANGES[first::step]:
+            ours(replace(table, **change), inputs)
+        return 0
     print(f"{torch.cuda.get_device_name()}: top {K}, us, cold L2", flush=True)
     for rows, length, width in SHAPES:
         sets = [make_inputs(rows, length, width, seed) for seed in range(4)]
@@ -134,7 +139,7 @@ def main() -> int:
             name = "  table" if not change else "  " + ",".join(f"{key}={value}" for key, value in change.items())
             calls = lambda s=sets, c=config: [lambda i=i: ours(c, i) for i in s]  # noqa: E731
             print(attempt(name, lambda c=config, f=first: check_ours(c, f), calls), flush=True)
-            if options.parts and (rows, length, width) == SHAPES[0] and change in CHANGES[:6]:
+            if options.parts and (rows, length, width) == SHAPES[0]:
                 for kernel, times in parts(calls()[0], torch.device("cuda")).items():
                     print(f"      {sum(times) / len(times):6.1f} us  {kernel[:80]}", flush=True)
     return 0

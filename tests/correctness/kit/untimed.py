@@ -9,19 +9,13 @@ from dsv4_kernels.hyper_connection_table import HcConfig
 from dsv4_kernels.topk_table import TABLE as TOPK_TABLE
 from dsv4_kernels.topk_table import TopKConfig
 
-GATHER = {"room": 1024, "floor_warps": 16, "select_warps": 32}
-WAYS = (
-    {},
-    {"fused": True},
-    {"compact": True},
-    {"compact": True, "guess": True, "select_warps": 16},
-    {"fused": True, "compact": True, "guess": True},
-)
+GATHER = {"room": 1024, "floor_warps": 16, "select_warps": 16, "wide": True}
+WAYS = ({}, {"pdl": True, "chunk": 256, "select_warps": 32})
 """Of the gathering top-k."""
 
 
 def gathering(card: str) -> tuple[TopKConfig, ...]:
-    return tuple(replace(TOPK_TABLE[card][0], wide=True, **(GATHER | way)) for way in WAYS)
+    return tuple(replace(TOPK_TABLE[card][0], **(GATHER | way)) for way in WAYS)
 
 
 BLOCKWISE = tuple(
