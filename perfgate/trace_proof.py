@@ -13,7 +13,7 @@ from perfgate.patch_proof import ProofProblem
 OURS: Mapping[str, tuple[str, ...]] = {
     "sparse_mla": ("dsv4_sparse_mla_decode_kernel", "dsv4_sparse_mla_hopper_kernel"),
     "indexer": ("dsv4_paged_mqa_logits_kernel",),
-    "topk": ("dsv4_topk_select_kernel", "dsv4_topk_gather_kernel"),
+    "topk": ("dsv4_topk_gather_kernel",),
     "hc_prenorm": ("dsv4_hc_combine_kernel",),
     "fallback_sparse_mla": ("_tiled_sparse_decode_kernel",),
 }

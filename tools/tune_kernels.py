@@ -67,7 +67,7 @@ TUNABLE = {
     ),
     "topk": Tunable(
         "topk",
-        tuple(TopKShape(b, n, k) for k in (512, 2048) for b, n in ((1, 65_536), (16, 16_384), (64, 65_536))),
+        tuple(TopKShape(b, n, k) for k in (512, 1024, 2048) for b, n in ((1, 65_536), (16, 16_384), (64, 65_536))),
         lambda s: (s.topk,),
     ),
     "hc": Tunable("hyper_connection", tuple(HcShape(t) for t in (1, 16, 64, 512, 4096, 32_768)), lambda s: (s.batch,)),

@@ -14,7 +14,6 @@ import torch
 import triton
 import triton.language as tl
 
-from . import counters
 from .card import INTERPRETING, Card, CompileCase, card_for
 from .hyper_connection_table import TABLE, HcConfig, choose
 from .pdl import launch_options, let_next_start, wait_for_previous
@@ -37,37 +36,13 @@ def _scaled(sums, width, eps, LANES: tl.constexpr):
     return sums * tl.rsqrt(squares / width + eps)[:, None]
 
 
-@triton.jit
-def _merge(
-    part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride,
-    TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
-    """Add up the splits of TOKENS tokens from ``first`` (int64) on, in the splits' order, whichever program does it.
-
-    Past the first level cache, which may hold what was there before the splits were written.
-    """
-    entry = tl.arange(0, TOKENS * LANES)
-    split = tl.arange(0, SPLITS)
-    place = (first + split.to(tl.int64)[:, None] * tokens) * LANES + entry[None, :]
-    live = first + entry[None, :] // LANES < tokens
-    parts = tl.load(part_ptr + place, mask=live, other=0.0, cache_modifier=".cg")
-    sums = tl.reshape(tl.sum(parts, 0), (TOKENS, LANES))
-    mixes = _scaled(sums, width, eps, LANES)
-    token = first + tl.arange(0, TOKENS)
-    lane = tl.arange(0, LANES)
-    mask = (token[:, None] < tokens) & (lane[None, :] < outputs)
-    tl.store(out_ptr + token[:, None] * out_stride + lane[None, :], mixes, mask=mask)
-
-
 @triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
 def dsv4_hc_prenorm_sum_kernel(
-    x_ptr, fn_ptr, out_ptr, part_ptr, done_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
-    BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, FUSED: tl.constexpr,
-    MERGE_TOKENS: tl.constexpr,
-    LANES: tl.constexpr, PDL: tl.constexpr, INTERPRET: tl.constexpr,
+    x_ptr, fn_ptr, out_ptr, part_ptr, tokens, outputs, width, eps, x_stride, fn_stride, out_stride,
+    BLOCK_TOKENS: tl.constexpr, BLOCK_WIDTH: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr,
+    PDL: tl.constexpr, INTERPRET: tl.constexpr,
 ):  # fmt: skip
-    """One program: one split of the width of a block of tokens. With FUSED, the block's last one to end adds them up,
-    MERGE_TOKENS at a time."""
+    """One program: one split of the width of a block of tokens."""
     let_next_start(PDL)
     token = tl.program_id(0) * BLOCK_TOKENS + tl.arange(0, BLOCK_TOKENS)
     split = tl.program_id(1)
@@ -107,17 +82,6 @@ def dsv4_hc_prenorm_sum_kernel(
     else:
         place = (split.to(tl.int64) * tokens + token)[:, None] * LANES + lane[None, :]
         tl.store(part_ptr + place, sums, mask=token[:, None] < tokens)
-        if FUSED:
-            # All threads' sums are written before one of them counts this program as done.
-            tl.debug_barrier()
-            counter = done_ptr + tl.program_id(0)
-            if tl.atomic_add(counter, 1, sem="acq_rel") == SPLITS - 1:
-                tl.store(counter, 0)
-                begin = tl.program_id(0).to(tl.int64) * BLOCK_TOKENS
-                for first in range(begin, tl.minimum(begin + BLOCK_TOKENS, tokens), MERGE_TOKENS):
-                    _merge(
-                        part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride, MERGE_TOKENS, SPLITS, LANES
-                    )  # fmt: skip
 
 
 @triton.jit(do_not_specialize=("tokens", "outputs", "out_stride"))
@@ -125,9 +89,20 @@ def dsv4_hc_prenorm_merge_kernel(
     part_ptr, out_ptr, tokens, outputs, width, eps, out_stride,
     MERGE_TOKENS: tl.constexpr, SPLITS: tl.constexpr, LANES: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
+    """One program: the splits of MERGE_TOKENS tokens, added up in the splits' order."""
     wait_for_previous(PDL)
     first = tl.program_id(0).to(tl.int64) * MERGE_TOKENS
-    _merge(part_ptr, out_ptr, first, tokens, outputs, width, eps, out_stride, MERGE_TOKENS, SPLITS, LANES)
+    entry = tl.arange(0, MERGE_TOKENS * LANES)
+    split = tl.arange(0, SPLITS)
+    place = (first + split.to(tl.int64)[:, None] * tokens) * LANES + entry[None, :]
+    live = first + entry[None, :] // LANES < tokens
+    parts = tl.load(part_ptr + place, mask=live, other=0.0)
+    sums = tl.reshape(tl.sum(parts, 0), (MERGE_TOKENS, LANES))
+    mixes = _scaled(sums, width, eps, LANES)
+    token = first + tl.arange(0, MERGE_TOKENS)
+    lane = tl.arange(0, LANES)
+    mask = (token[:, None] < tokens) & (lane[None, :] < outputs)
+    tl.store(out_ptr + token[:, None] * out_stride + lane[None, :], mixes, mask=mask)
 
 
 def hc_prenorm(x: torch.Tensor, fn: torch.Tensor, eps: float) -> torch.Tensor:
@@ -156,7 +131,7 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
     if config.splits > 1:
         sums = torch.empty((config.splits, tokens, LANES), dtype=torch.float32, device=x.device)
     partial_sums(config, x, fn, eps, mixes, sums)
-    if config.merges:
+    if config.splits > 1:
         dsv4_hc_prenorm_merge_kernel[(triton.cdiv(tokens, config.merge_tokens),)](
             sums, mixes, tokens, outputs, width, eps, mixes.stride(0), **_merge_constexprs(config), num_warps=4,
             **launch_options(config.pdl),
@@ -166,14 +141,11 @@ def _launch(config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mix
 def partial_sums(
     config: HcConfig, x: torch.Tensor, fn: torch.Tensor, eps: float, mixes: torch.Tensor, sums: torch.Tensor
 ) -> None:
-    """The first launch: each split's sums [splits, T, LANES], the last lane that of squares. With one split, or where
-    ``config.fused``, the finished ``mixes`` as well."""
+    """The first launch: each split's sums [splits, T, LANES], the last lane that of squares; of one split the ``mixes``."""
     (tokens, width), outputs = x.shape, fn.shape[0]
-    blocks = triton.cdiv(tokens, config.block_tokens)
-    grid = (blocks, config.splits)
+    grid = (triton.cdiv(tokens, config.block_tokens), config.splits)
     dsv4_hc_prenorm_sum_kernel[grid](
-        x, fn, mixes, sums, counters.take(x.device, blocks) if config.fused else mixes,
-        tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
+        x, fn, mixes, sums, tokens, outputs, width, eps, x.stride(0), fn.stride(0), mixes.stride(0),
         **_sum_constexprs(config), num_warps=config.num_warps, num_stages=config.num_stages,
     )  # fmt: skip
 
@@ -183,10 +155,8 @@ def _sum_constexprs(config: HcConfig, interpret: bool = INTERPRETING) -> dict[st
         "BLOCK_TOKENS": config.block_tokens,
         "BLOCK_WIDTH": config.block_width,
         "SPLITS": config.splits,
-        "FUSED": config.fused,
-        "MERGE_TOKENS": config.merge_tokens,
         "LANES": LANES,
-        "PDL": config.pdl and config.merges,
+        "PDL": config.pdl and config.splits > 1,
         "INTERPRET": interpret,
     }
 
@@ -215,8 +185,7 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
     pointers = {"x_ptr": "*bf16", "fn_ptr": "*fp32", "out_ptr": "*fp32", "part_ptr": "*fp32"}
     for config in TABLE[card.name]:
         shape = f"tokens={config.block_tokens},width={config.block_width},splits={config.splits}"
-        types = pointers | {"done_ptr": "*i32" if config.fused else "*fp32", "eps": "fp32"}
-        shape += f",fused={config.merge_tokens}" if config.fused else ""
+        types = pointers | {"eps": "fp32"}
         cases = [
             (
                 "sum",
@@ -226,12 +195,12 @@ def compile_cases(card: Card) -> Iterator[CompileCase]:
                 config.num_stages,
             )
         ]
-        if config.merges:
+        if config.splits > 1:
             cases.append(("merge", dsv4_hc_prenorm_merge_kernel, _merge_constexprs(config), 4, 3))
         for name, kernel, constexprs, num_warps, num_stages in cases:
             arguments = kernel.arg_names
             yield CompileCase(
-                name=f"hc_{name}[{shape},warps={num_warps},stages={num_stages}]",
+                name=f"hc_{name}[{shape},warps={num_warps},stages={num_stages}{',pdl' * config.pdl}]",
                 kernel=kernel,
                 signature={a: "constexpr" if a in constexprs else types.get(a, "i32") for a in arguments},
                 constexprs=constexprs,

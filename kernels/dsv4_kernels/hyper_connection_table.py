@@ -9,8 +9,7 @@ from dataclasses import dataclass
 class HcConfig:
     """`max_tokens`: the most tokens it serves. `splits` programs share the sum over the width of a block of tokens.
 
-    `fused`: the last of them to end adds up, `fused_tokens` at a time, instead of a second launch.
-    `pdl`: the second launch overlaps the first.
+    Another launch adds the splits up; `pdl`: it overlaps the first.
     """
 
     max_tokens: int
@@ -19,39 +18,29 @@ class HcConfig:
     splits: int
     num_warps: int
     num_stages: int
-    fused: bool = False
     pdl: bool = False
-    fused_tokens: int = 1
-
-    @property
-    def merges(self) -> bool:
-        """Whether a second launch adds the splits up."""
-        return self.splits > 1 and not self.fused
 
     @property
     def merge_tokens(self) -> int:
         """Tokens whose splits a program adds up at a time."""
-        return self.fused_tokens if self.fused else max(1, 32 // self.splits)
+        return max(1, 32 // self.splits)
 
 
 ANY = 2**31 - 1
 TABLE: dict[str, tuple[HcConfig, ...]] = {
     "sm_90": (
-        HcConfig(max_tokens=1, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2, fused=True),
-        HcConfig(max_tokens=16, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2),
-        HcConfig(max_tokens=64, block_tokens=64, block_width=64, splits=128, num_warps=4, num_stages=3),
+        HcConfig(max_tokens=16, block_tokens=16, block_width=64, splits=128, num_warps=4, num_stages=3, pdl=True),
+        HcConfig(max_tokens=64, block_tokens=64, block_width=64, splits=128, num_warps=4, num_stages=3, pdl=True),
         HcConfig(max_tokens=512, block_tokens=64, block_width=64, splits=32, num_warps=4, num_stages=4),
         HcConfig(max_tokens=16384, block_tokens=128, block_width=64, splits=8, num_warps=8, num_stages=3),
         HcConfig(max_tokens=ANY, block_tokens=128, block_width=64, splits=4, num_warps=8, num_stages=4),
     ),
     # Under the interpreter a program costs tens of milliseconds: few of them.
     "interpreter": (
-        HcConfig(max_tokens=2, block_tokens=16, block_width=128, splits=4, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=32, block_tokens=16, block_width=128, splits=4, num_warps=4, num_stages=2),
         HcConfig(max_tokens=ANY, block_tokens=64, block_width=64, splits=1, num_warps=4, num_stages=2),
     ),
     "sm_120": (
-        HcConfig(max_tokens=1, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2, fused=True),
         HcConfig(max_tokens=16, block_tokens=16, block_width=128, splits=128, num_warps=4, num_stages=2),
         HcConfig(max_tokens=64, block_tokens=16, block_width=128, splits=64, num_warps=4, num_stages=3),
         HcConfig(max_tokens=512, block_tokens=64, block_width=64, splits=32, num_warps=4, num_stages=3),

@@ -50,7 +50,7 @@ SPILL_BOUND = 144
 
 # On an H200 at 128+512 rows of 64 heads, cold L2 (gluon_mla_check.py, 2026-11-30): 24.8, 44.1, 56.0 and 101 us at B=16, 64, 128
 # and 256, where the Triton tile of 64 heads takes 29.5, 56.8, 78.7 and 145, and FlashMLA 22.3, 47.0, 50.4 and 92.5.
-HOPPER = DecodeConfig(block_h=64, block_n=64, num_warps=4, num_stages=2, kernel="hopper")
+HOPPER = DecodeConfig(block_h=64, block_n=64, num_warps=4, num_stages=2, kernel="hopper", pdl=True)
 
 # The first rule that fits is taken; the last of each card fits everything.
 TABLE: dict[str, tuple[Rule, ...]] = {

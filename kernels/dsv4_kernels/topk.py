@@ -1,6 +1,6 @@
 """Exact top-k of the indexer's scores, turned into cache indices.
 
-The launches depend on the shapes alone (one for narrow scores, four for wide ones), so that a captured CUDA graph
+The launches depend on the shapes alone (one for narrow scores, three for wide ones), so that a captured CUDA graph
 stays right when lengths change.
 """
 
@@ -11,18 +11,10 @@ from typing import Any
 
 import torch
 
-from . import topk_gather
 from .card import Card, CompileCase, card_for
 from .pdl import launch_options
-from .topk_kernels import (
-    dsv4_topk_floor_kernel,
-    dsv4_topk_group_max_kernel,
-    dsv4_topk_narrow_kernel,
-    dsv4_topk_select_kernel,
-)
+from .topk_kernels import dsv4_topk_gather_kernel, dsv4_topk_group_key_kernel, dsv4_topk_list_kernel
 from .topk_table import TABLE, TopKConfig, choose
-
-SELECTIONS = (dsv4_topk_select_kernel, topk_gather.dsv4_topk_gather_kernel)
 
 
 def topk_transform(
@@ -50,9 +42,8 @@ def topk_transform(
     Exact for any scores: -inf is a score like any other, -0 equals +0, NaN ranks below -inf (so that a fault upstream
     never displaces a real score), and of equal scores the lowest index wins. Repeated calls agree bit for bit.
 
-    A row longer than the direct limit of topk_table.py is narrowed by 16 interleaved programs before it is selected
-    from. Should one of them find more candidates above the row's floor than it has room for (a sixteenth of that limit;
-    ordinary scores leave some 40, and ties don't count), the row is read whole once for each bit of the key instead.
+    A row longer than what one program holds (16,384 entries on a card) is narrowed to groups of its entries first, by as many
+    programs as the scores' width suggests. Where many scores equal the k-th, the row is read once more, in order.
     Raises ValueError for a shape, stride, page size or topk, TypeError for a dtype, UnsupportedDevice for a card
     without a table. The order of short rows follows SGLang 0.5.15, srt/layers/attention/dsv4/indexer.py.
     """
@@ -71,61 +62,50 @@ def topk_transform(
 
 
 def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, topk: int, out, raw) -> None:
-    rows = scores.shape[0]
-    limit = min(scores.shape[1], page_table.shape[1] * page_size)
-    if config.room:
-        topk_gather.launch(config, limit, scores, seq_lens, page_table, page_size, topk, out, raw)
-        return
-    narrowed = limit > config.direct
-    wide = config.wide and scores.shape[1] % 4 == 0  # fours of a row stay within it, and within the tensor
-    lists = [out, out, out]
-    if narrowed:
-        sizes = (config.direct, config.splits * config.tie_room, config.splits * 4)
-        lists = [torch.empty((rows, size), dtype=torch.int32, device=scores.device) for size in sizes]
-        maxima = torch.empty((rows, config.splits * config.groups), dtype=torch.int32, device=scores.device)
-        strides = (scores.stride(0), seq_lens.stride(0))
-        grid = (rows, config.splits)  # rows on x: the other two end at 65,535
-        dsv4_topk_group_max_kernel[grid](
-            scores, seq_lens, maxima, limit, *strides,
-            **_group_max_constexprs(config, wide), num_warps=config.narrow_warps,
+    """Select from checked rows. Grids and scratch depend on shapes alone."""
+    rows, limit = scores.shape[0], min(scores.shape[1], page_table.shape[1] * page_size)
+    listed = limit > config.held
+
+    def scratch(size: int, dtype: torch.dtype = torch.int32) -> torch.Tensor:
+        return torch.empty((rows, size), dtype=dtype, device=scores.device)
+
+    groups = counts = out
+    if listed:
+        max_stride = config.chunks_of(limit) * config.chunk
+        maxima, groups, counts = scratch(max_stride), scratch(config.room), scratch(2)
+        wide = scores.shape[1] % 4 == 0  # fours of a row stay within it, and within the tensor
+        dsv4_topk_group_key_kernel[(rows, config.programs_of(rows, limit))](  # rows on x: the other two end at 65,535
+            scores, seq_lens, maxima, limit, max_stride, scores.stride(0), seq_lens.stride(0),
+            **_group_key_constexprs(config, wide), num_warps=config.read_warps,
         )  # fmt: skip
-        floors = torch.empty((rows,), dtype=torch.int32, device=scores.device)
-        dsv4_topk_floor_kernel[(rows,)](
-            seq_lens, maxima, floors, limit, topk, seq_lens.stride(0),
-            **_floor_constexprs(config), num_warps=config.floor_warps, **launch_options(config.pdl),
+        dsv4_topk_list_kernel[(rows,)](
+            seq_lens, maxima, groups, counts, limit, topk, max_stride, seq_lens.stride(0),
+            **_list_constexprs(config), num_warps=config.list_warps, **launch_options(config.pdl),
         )  # fmt: skip
-        dsv4_topk_narrow_kernel[grid](
-            scores, seq_lens, floors, *lists, limit, *strides,
-            **_narrow_constexprs(config, wide), num_warps=config.narrow_warps, **launch_options(config.pdl),
-        )  # fmt: skip
-    dsv4_topk_select_kernel[(rows,)](
-        scores, seq_lens, page_table, *lists, out, out if raw is None else raw,
+    dsv4_topk_gather_kernel[(rows,)](
+        scores, seq_lens, page_table, groups, counts, scratch(config.room, torch.int64), out, out if raw is None else raw,
         limit, topk, page_size, int(raw is not None),
         scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
-        **_select_constexprs(config, narrowed), num_warps=config.select_warps, **launch_options(config.pdl and narrowed),
+        **_gather_constexprs(config, listed), num_warps=config.gather_warps(listed), **launch_options(config.pdl and listed),
     )  # fmt: skip
 
 
-def _group_max_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
-    sizes = {"SPLITS": config.splits, "GROUPS": config.groups, "DEPTH": config.step // config.groups}
-    return {**sizes, "DIRECT": config.direct, "WIDE": wide, "PDL": config.pdl}
+def _sizes(config: TopKConfig) -> dict[str, Any]:
+    return {"CHUNK": config.chunk, "ROOM": config.room, "RUNS": config.runs}
 
 
-def _floor_constexprs(config: TopKConfig) -> dict[str, Any]:
-    return {"MAXIMA": config.splits * config.groups, "DIRECT": config.direct, "PDL": config.pdl}
+def _group_key_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
+    return {**_sizes(config), "WIDE": wide, "PDL": config.pdl}
 
 
-def _rooms(config: TopKConfig) -> dict[str, Any]:
-    return {"ABOVE_ROOM": config.above_room, "TIE_ROOM": config.tie_room}
+def _list_constexprs(config: TopKConfig) -> dict[str, Any]:
+    return {**_sizes(config), "PDL": config.pdl}
 
 
-def _narrow_constexprs(config: TopKConfig, wide: bool) -> dict[str, Any]:
-    return {**_group_max_constexprs(config, wide), **_rooms(config)}
-
-
-def _select_constexprs(config: TopKConfig, narrowed: bool) -> dict[str, Any]:
-    sizes = {"SPLITS": config.splits, "MAX_K": config.max_k, "DIRECT": config.direct}
-    return {**sizes, **_rooms(config), "NARROWED": narrowed, "PDL": config.pdl and narrowed}
+def _gather_constexprs(config: TopKConfig, listed: bool) -> dict[str, Any]:
+    """``listed``: rows may be longer than what one program holds."""
+    more = {"MAX_K": config.max_k, "DIRECT": config.direct, "LISTED": listed}
+    return {**_sizes(config), **more, "PDL": config.pdl and listed}
 
 
 def _check(scores, seq_lens, page_table, page_size) -> None:
@@ -163,41 +143,36 @@ def _check_out(name: str, out: torch.Tensor, rows: int, topk: int) -> None:
 def compile_cases(card: Card) -> Iterator[CompileCase]:
     """Yield every compilation that a launch on `card` can ask for, with rows 16-byte aligned and not."""
     for config in TABLE[card.name]:
-        for name, kernel, constexprs, num_warps in topk_gather.cases(config) if config.room else _cases(config):
+        for name, kernel, constexprs, num_warps in _cases(config):
             types = {
                 argument: "constexpr" if argument in constexprs else _type_of(argument) for argument in kernel.arg_names
             }
             pointers = tuple(argument for argument in types if argument.endswith("_ptr"))
-            strides = {"aligned": ("score_stride",), "odd": ()} if _aligns(kernel) else {"": ()}
+            reads = kernel is dsv4_topk_group_key_kernel
+            strides = {",aligned": ("score_stride",), ",odd": ()} if reads else {"": ()}
             for how, aligned in strides.items():
                 yield CompileCase(
-                    name=f"topk_{name}[k<={config.max_k},warps={num_warps}{',pdl' * config.pdl}{how and ','}{how}]",
+                    name=f"topk_{name}[k<={config.max_k},warps={num_warps}{',pdl' * config.pdl}{how}]",
                     kernel=kernel,
                     signature=types,
                     constexprs=constexprs,
                     num_warps=num_warps,
                     num_stages=3,
-                    # The selection for k up to 2048 holds 8192 keys in 16 warps' registers; a few lie on the stack.
-                    max_spill_bytes=128 if kernel in SELECTIONS else 0,
+                    # The others hold up to 16,384 keys in their warps' registers; a few lie on the stack.
+                    max_spill_bytes=0 if reads else 128,
                     aligned=(*pointers, *aligned),
                 )
 
 
 def _cases(config: TopKConfig) -> Iterator[tuple[str, Any, dict[str, Any], int]]:
-    """Name, kernel, constants and warps of each compilation of a configuration that narrows."""
-    yield "floor", dsv4_topk_floor_kernel, _floor_constexprs(config), config.floor_warps
-    for wide in sorted({False, config.wide}):
-        more = ",wide" if wide else ""
-        yield f"group_max{more}", dsv4_topk_group_max_kernel, _group_max_constexprs(config, wide), config.narrow_warps
-        yield f"narrow{more}", dsv4_topk_narrow_kernel, _narrow_constexprs(config, wide), config.narrow_warps
-    for narrowed in (False, True):
-        name = "select_narrowed" if narrowed else "select_direct"
-        yield name, dsv4_topk_select_kernel, _select_constexprs(config, narrowed), config.select_warps
-
-
-def _aligns(kernel: Any) -> bool:
-    """Whether Triton compiles ``kernel`` another time for rows whose stride is a multiple of 16."""
-    return "score_stride" in kernel.arg_names and kernel not in topk_gather.UNALIGNED
+    """Name, kernel, constants and warps of each compilation."""
+    for wide in (False, True):
+        name = f"group_key,chunk={config.chunk}" + ",wide" * wide
+        yield name, dsv4_topk_group_key_kernel, _group_key_constexprs(config, wide), config.read_warps
+    yield f"list,chunk={config.chunk}", dsv4_topk_list_kernel, _list_constexprs(config), config.list_warps
+    for listed in (False, True):
+        name = f"gather,{'listed' if listed else 'held'},chunk={config.chunk}"
+        yield name, dsv4_topk_gather_kernel, _gather_constexprs(config, listed), config.gather_warps(listed)
 
 
 def _type_of(argument: str) -> str:

@@ -1,4 +1,4 @@
-"""Device functions of the exact top-k: ordered keys, the k-th key, and the emission of a selection.
+"""Device functions of the exact top-k: ordered keys, the search for the k-th key, numbering, and writing what was selected.
 
 Scores become int32 keys of the same order, so that ties are exact and -inf is a value like any other.
 """
@@ -114,35 +114,6 @@ def places(chosen):
 
 
 @triton.jit
-def tie_cutoff(tied, index, limit, wanted):
-    """Bisect for the smallest index in [0, limit] with `wanted` tied entries at or below it."""
-    low = tl.full((), 0, tl.int32)
-    high = limit
-    while low < high:
-        mid = (low + high) // 2
-        enough = tl.sum((tied & (index <= mid)).to(tl.int32), 0) >= wanted
-        high = tl.where(enough, mid, high)
-        low = tl.where(enough, low, mid + 1)
-    return low
-
-
-@triton.jit
-def select(keys, index, live, k, limit):
-    """Mark exactly k of the live entries (there are at least k): the largest keys, ties by the lowest index."""
-    bounded = tl.where(live, keys, LOWEST)
-    low = tl.min(tl.where(live, keys, 0x7FFFFFFF), 0)
-    high = tl.max(bounded, 0)
-    floor, count = kth_key(bounded, low, high, tl.sum(live.to(tl.int32), 0), k, 0)
-    chosen = live & (keys >= floor)
-    if count > k:
-        tied = live & (keys == floor)
-        greater = live & (keys > floor)
-        last = tie_cutoff(tied, index, limit, k - tl.sum(greater.to(tl.int32), 0))
-        chosen = greater | (tied & (index <= last))
-    return chosen
-
-
-@triton.jit
 def emit(index, position, chosen, out_row, raw_row, table_row, page_size, want_raw):
     """Write chosen entries' cache indices (and, with want_raw, their own) at their positions of a row."""
     page = tl.load(table_row + index // page_size, mask=chosen, other=0)
@@ -151,6 +122,10 @@ def emit(index, position, chosen, out_row, raw_row, table_row, page_size, want_r
 
 
 @triton.jit
-def emit_in_turn(index, chosen, first, out_row, raw_row, table_row, page_size, want_raw):
-    """Write chosen entries side by side, from slot `first` on."""
-    emit(index, first + places(chosen), chosen, out_row, raw_row, table_row, page_size, want_raw)
+def emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K: tl.constexpr):
+    """Write a row no longer than k in order, and -1 into what is left of its k slots."""
+    index = tl.arange(0, MAX_K)
+    emit(index, index, index < length, out_row, raw_row, table_row, page_size, want_raw)
+    rest = (index >= length) & (index < k)
+    tl.store(out_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest)
+    tl.store(raw_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest & (want_raw != 0))

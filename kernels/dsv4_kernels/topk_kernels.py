@@ -1,8 +1,11 @@
-"""The passes of the exact top-k: group maxima, a floor, candidates above it, selection.
+"""The passes of the exact top-k: maxima of groups of a row's entries, the groups above a floor, selection among their entries.
 
-A floor that at least k scores reach is found from the maxima of disjoint groups: the k-th largest maximum. What lies
-above it, and the first entries equal to it, are few for any ordinary row; the selection is exact among them. A row
-whose candidates don't fit is selected by scanning it whole, which is slower and just as exact.
+At least k groups reach the floor, a key at most the k-th largest maximum: so k scores do, and those above it lie in the groups
+whose maximum is above it. The selection holds these groups' entries in one program's registers, and moves those above the floor
+together before it searches them. Should they be fewer than k, since the floor is a score itself and many share it, the rest is
+found by reading the row once more, in order.
+
+How many groups a row has follows its own length, which a captured launch reads when it runs: so does the work.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import triton
 import triton.language as tl
 
 from .pdl import let_next_start, wait_for_previous
-from .topk_device import LOWEST, emit, emit_in_turn, kth_key, middle, ordered_key, select, tie_cutoff
+from .topk_device import LOWEST, emit_all, kth_key, middle, ordered_key, places
+from .topk_select import RUN, select_row
 
 # These differ from call to call: specialised for 1 and multiples of 16, a new combination would be compiled while serving.
 SCALARS = ("limit", "length_stride")
@@ -25,14 +29,6 @@ def row_length(length_ptr, row, length_stride, limit):
 
 
 @triton.jit
-def split_index(step, split, SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr):
-    """Indices of one step of a split, ascending. Splits interleave by runs of GROUPS, so that they share a hot spot."""
-    lane = tl.arange(0, GROUPS * DEPTH)
-    run = step * DEPTH + lane // GROUPS
-    return (run * SPLITS + split) * GROUPS + lane % GROUPS
-
-
-@triton.jit
 def read_scores(score_row, index, length, WIDE: tl.constexpr):
     """A row's entries, NaN past its end. WIDE: by fours, of which the last may reach past the end."""
     live = index < length
@@ -43,197 +39,154 @@ def read_scores(score_row, index, length, WIDE: tl.constexpr):
 
 
 @triton.jit
-def read_keys(score_row, index, length, WIDE: tl.constexpr):
-    """Keys of a row's entries, LOWEST (a NaN's) past its end."""
-    return ordered_key(read_scores(score_row, index, length, WIDE))
+def row_chunks(length, CHUNK: tl.constexpr, GROUP: tl.constexpr):
+    """Chunks of CHUNK groups that cover a row."""
+    return (length + GROUP * CHUNK - 1) // (GROUP * CHUNK)
 
 
-@triton.jit(do_not_specialize=SCALARS)
-def dsv4_topk_group_max_kernel(
-    score_ptr, length_ptr, max_ptr, limit, score_stride, length_stride,
-    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
-    PDL: tl.constexpr,
+@triton.jit(do_not_specialize=(*SCALARS, "max_stride"))
+def dsv4_topk_group_key_kernel(
+    score_ptr, length_ptr, max_ptr, limit, max_stride, score_stride, length_stride,
+    CHUNK: tl.constexpr, ROOM: tl.constexpr, RUNS: tl.constexpr, WIDE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Pass 1, one program a split: the largest key of each of GROUPS interleaved groups."""
+    """Pass 1, a row's programs in turn for each CHUNK of its groups: the largest key of each group.
+
+    A group is RUNS runs of neighbours that lie apart by as much of the row: winners that lie together share no group. Rows that
+    one program holds, ROOM groups, need none.
+    """
     let_next_start(PDL)
     row = tl.program_id(0).to(tl.int64)
-    split = tl.program_id(1)
     length = row_length(length_ptr, row, length_stride, limit)
-    if length > DIRECT:
-        best = tl.full((GROUPS * DEPTH,), LOWEST, tl.int32)
-        for step in range((length + SPLITS * GROUPS * DEPTH - 1) // (SPLITS * GROUPS * DEPTH)):
-            index = split_index(step, split, SPLITS, GROUPS, DEPTH)
-            best = tl.maximum(best, read_keys(score_ptr + row * score_stride, index, length, WIDE))
-        group = tl.max(tl.reshape(best, (DEPTH, GROUPS)), 0)
-        tl.store(max_ptr + (row * SPLITS + split) * GROUPS + tl.arange(0, GROUPS), group)
-
-
-@triton.jit(do_not_specialize=(*SCALARS, "k"))
-def dsv4_topk_floor_kernel(
-    length_ptr, max_ptr, floor_ptr, limit, k, length_stride, MAXIMA: tl.constexpr, DIRECT: tl.constexpr, PDL: tl.constexpr
-):  # fmt: skip
-    """Pass 2, one program a row: a key that between k and 1.25 k of the maxima reach, or the k-th largest itself."""
-    let_next_start(PDL)
-    wait_for_previous(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    if row_length(length_ptr, row, length_stride, limit) > DIRECT:
-        maxima = tl.load(max_ptr + row * MAXIMA + tl.arange(0, MAXIMA))
-        count = tl.full((), MAXIMA, tl.int32)
-        floor, _ = kth_key(maxima, tl.min(maxima, 0), tl.max(maxima, 0), count, k, k // 4)
-        tl.store(floor_ptr + row, floor)
-
-
-@triton.jit(do_not_specialize=SCALARS)
-def dsv4_topk_narrow_kernel(
-    score_ptr, length_ptr, floor_ptr, above_ptr, tie_ptr, count_ptr, limit, score_stride, length_stride,
-    SPLITS: tl.constexpr, GROUPS: tl.constexpr, DEPTH: tl.constexpr, DIRECT: tl.constexpr, WIDE: tl.constexpr,
-    ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Pass 3, one program a split: list what lies above the row's floor, and the first entries equal to it."""
-    let_next_start(PDL)
-    wait_for_previous(PDL)
-    row = tl.program_id(0).to(tl.int64)
-    split = tl.program_id(1)
-    length = row_length(length_ptr, row, length_stride, limit)
-    if length > DIRECT:
-        floor = tl.load(floor_ptr + row)
-        slot = row * SPLITS + split
-        above_count = tl.full((), 0, tl.int32)
-        tie_count = tl.full((), 0, tl.int32)
-        for step in range((length + SPLITS * GROUPS * DEPTH - 1) // (SPLITS * GROUPS * DEPTH)):
-            index = split_index(step, split, SPLITS, GROUPS, DEPTH)
-            live = index < length
-            key = read_keys(score_ptr + row * score_stride, index, length, WIDE)
-            above = live & (key > floor)
-            tied = live & (key == floor)
-            # One scan counts both: at most GROUPS * DEPTH = 4096 of each, so 16 bits hold the lower.
-            both = above.to(tl.int32) + (tied.to(tl.int32) << 16)
-            rank = tl.cumsum(both, 0)
-            place = above_count + (rank & 0xFFFF) - 1
-            tl.store(above_ptr + slot * ABOVE_ROOM + place, index, mask=above & (place < ABOVE_ROOM))
-            place = tie_count + (rank >> 16) - 1
-            tl.store(tie_ptr + slot * TIE_ROOM + place, index, mask=tied & (place < TIE_ROOM))
-            tl.store(count_ptr + slot * 4 + 2 + place * 0, index, mask=tied & (place == TIE_ROOM))
-            counted = tl.sum(both, 0)
-            above_count += counted & 0xFFFF
-            tie_count += counted >> 16
-        tl.store(count_ptr + slot * 4, above_count)
-        tl.store(count_ptr + slot * 4 + 1, tie_count)
+    if length > RUN * RUNS * ROOM:
+        chunks = row_chunks(length, CHUNK, RUN * RUNS)
+        for chunk in range(tl.program_id(1), chunks, tl.num_programs(1)):
+            # As scores: a key takes six instructions, and a maximum passes NaN over.
+            best = tl.full((CHUNK * RUN,), float("nan"), tl.float32)
+            for run in tl.static_range(RUNS):
+                index = (run * chunks + chunk) * (CHUNK * RUN) + tl.arange(0, CHUNK * RUN)
+                best = tl.maximum(best, read_scores(score_ptr + row * score_stride, index, length, WIDE))
+            keys = tl.max(tl.reshape(ordered_key(best), (CHUNK, RUN)), 1)
+            tl.store(max_ptr + row * max_stride + chunk * CHUNK + tl.arange(0, CHUNK), keys)
 
 
 @triton.jit
-def emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K: tl.constexpr):
-    """Write a row no longer than k in order, and -1 into what is left of its k slots."""
-    index = tl.arange(0, MAX_K)
-    emit(index, index, index < length, out_row, raw_row, table_row, page_size, want_raw)
-    rest = (index >= length) & (index < k)
-    tl.store(out_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest)
-    tl.store(raw_row + index, tl.full((MAX_K,), -1, tl.int32), mask=rest & (want_raw != 0))
+def held_floor(max_row, groups, k, list_row, SIZE: tl.constexpr, ROOM: tl.constexpr):
+    """List the groups above a key that between k and 1.25 k of a row's maxima reach, or above the k-th largest itself.
+
+    The program holds SIZE maxima. Returns how many were listed, and the key.
+    """
+    group = tl.arange(0, SIZE)
+    # A key that no score has, so that no mask need be kept for the least of them.
+    maxima = tl.load(max_row + group, mask=group < groups, other=0x7FFFFFFF)
+    low = tl.min(maxima, 0)
+    maxima = tl.where(maxima == 0x7FFFFFFF, LOWEST, maxima)
+    floor, _ = kth_key(maxima, low, tl.max(maxima, 0), groups, k, k // 4)
+    hit = maxima > floor
+    place = places(hit)
+    tl.store(list_row + place, group, mask=hit & (place < ROOM))
+    return tl.sum(hit.to(tl.int32), 0), floor
 
 
 @triton.jit
-def select_directly(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT: tl.constexpr):
-    """Select from a row longer than k that one program holds."""
-    index = tl.arange(0, DIRECT)
-    live = index < length
-    key = ordered_key(tl.load(score_row + index, mask=live, other=0.0))
-    emit_in_turn(index, select(key, index, live, k, length), 0, out_row, raw_row, table_row, page_size, want_raw)
-
-
-@triton.jit
-def scan_row(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, BLOCK: tl.constexpr):
-    """Select from a whole row by reading it once a bit of the key: exact for any scores."""
+def scanned_floor(max_row, groups, k, BLOCK: tl.constexpr):
+    """A key that between k and 1.25 k of the maxima reach, or the k-th largest itself, of more maxima than a program holds."""
     lane = tl.arange(0, BLOCK)
     low = tl.full((), LOWEST, tl.int32)
     high = tl.full((), 0x7FFFFFFF, tl.int32)
-    count = length
-    while (low < high) & (count > k):
+    count = groups
+    while (low < high) & (count > k + k // 4):
         mid = middle(low, high)
         at_least = tl.full((), 0, tl.int32)
-        for start in range(0, length, BLOCK):
-            live = start + lane < length
-            key = ordered_key(tl.load(score_row + start + lane, mask=live, other=0.0))
-            at_least += tl.sum((live & (key >= mid)).to(tl.int32), 0)
+        for start in range(0, groups, BLOCK):
+            maxima = tl.load(max_row + start + lane, mask=start + lane < groups, other=LOWEST)
+            at_least += tl.sum((maxima >= mid).to(tl.int32), 0)
         enough = at_least >= k
         low = tl.where(enough, mid, low)
         count = tl.where(enough, at_least, count)
         high = tl.where(enough, high, mid - 1)
-    greater = tl.full((), 0, tl.int32)
-    for start in range(0, length, BLOCK):
-        live = start + lane < length
-        key = ordered_key(tl.load(score_row + start + lane, mask=live, other=0.0))
-        greater += tl.sum((live & (key > low)).to(tl.int32), 0)
-    ties_left = k - greater
-    written = tl.full((), 0, tl.int32)
-    for start in range(0, length, BLOCK):
-        live = start + lane < length
-        key = ordered_key(tl.load(score_row + start + lane, mask=live, other=0.0))
-        tied = live & (key == low)
-        chosen = (live & (key > low)) | (tied & (tl.cumsum(tied.to(tl.int32), 0) <= ties_left))
-        emit_in_turn(start + lane, chosen, written, out_row, raw_row, table_row, page_size, want_raw)
-        ties_left -= tl.sum((chosen & tied).to(tl.int32), 0)
-        written += tl.sum(chosen.to(tl.int32), 0)
+    return low
 
 
 @triton.jit
-def select_candidates(
-    score_row, above_row, tie_row, count_row, length, k, out_row, raw_row, table_row, page_size, want_raw,
-    SPLITS: tl.constexpr, DIRECT: tl.constexpr, ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
+def list_groups(max_row, groups, k, list_row, ROOM: tl.constexpr, HELD: tl.constexpr):
+    """List the groups above a floor; return their number and the floor.
+
+    ROOM is at least 1.25 k: the floor is reached by no more groups, or it is the k-th maximum itself, above which are fewer.
+    """
+    BLOCK: tl.constexpr = 4 * ROOM
+    if groups <= BLOCK:
+        listed, floor = held_floor(max_row, groups, k, list_row, BLOCK, ROOM)
+    elif groups <= HELD:
+        listed, floor = held_floor(max_row, groups, k, list_row, HELD, ROOM)
+    else:
+        floor = scanned_floor(max_row, groups, k, BLOCK)
+        listed = tl.full((), 0, tl.int32)
+        for start in range(0, groups, BLOCK):
+            group = start + tl.arange(0, BLOCK)
+            hit = tl.load(max_row + group, mask=group < groups, other=LOWEST) > floor
+            place = listed + places(hit)
+            tl.store(list_row + place, group, mask=hit & (place < ROOM))
+            listed += tl.sum(hit.to(tl.int32), 0)
+    return listed, floor
+
+
+@triton.jit(do_not_specialize=(*SCALARS, "k", "max_stride"))
+def dsv4_topk_list_kernel(
+    length_ptr, max_ptr, list_ptr, count_ptr, limit, k, max_stride, length_stride,
+    CHUNK: tl.constexpr, ROOM: tl.constexpr, RUNS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Select from a narrowed row's lists. Returns whether they held all that was needed; if not, nothing is written."""
-    splits = tl.arange(0, SPLITS)
-    above_counts = tl.load(count_row + splits * 4)
-    tie_counts = tl.load(count_row + splits * 4 + 1)
-    above_total = tl.sum(above_counts, 0)
-    # A split without room for all of its ties listed those before this one.
-    unlisted = tl.load(count_row + splits * 4 + 2, mask=tie_counts > TIE_ROOM, other=0x7FFFFFFF)
-
-    tie_lane = tl.arange(0, SPLITS * TIE_ROOM)
-    tied = tie_lane % TIE_ROOM < tl.load(count_row + (tie_lane // TIE_ROOM) * 4 + 1)
-    tie_index = tl.load(tie_row + tie_lane, mask=tied, other=0)
-    wanted = tl.maximum(k - above_total, 0)
-    cutoff = tl.full((), -1, tl.int32)
-    if wanted > 0:
-        cutoff = tie_cutoff(tied, tie_index, length, wanted)
-    held = (tl.max(above_counts, 0) <= ABOVE_ROOM) & (cutoff < tl.min(unlisted, 0))
-    if held:
-        lane = tl.arange(0, DIRECT)
-        above = lane % ABOVE_ROOM < tl.load(count_row + (lane // ABOVE_ROOM) * 4)
-        index = tl.load(above_row + lane, mask=above, other=0)
-        chosen = above
-        if above_total > k:
-            key = ordered_key(tl.load(score_row + index, mask=above, other=0.0))
-            chosen = select(key, index, above, k, length)
-        emit_in_turn(index, chosen, 0, out_row, raw_row, table_row, page_size, want_raw)
-        if wanted > 0:
-            chosen_ties = tied & (tie_index <= cutoff)
-            emit_in_turn(tie_index, chosen_ties, above_total, out_row, raw_row, table_row, page_size, want_raw)
-    return held
-
-
-@triton.jit(do_not_specialize=SELECT_SCALARS)
-def dsv4_topk_select_kernel(
-    score_ptr, length_ptr, table_ptr, above_ptr, tie_ptr, count_ptr, out_ptr, raw_ptr,
-    limit, k, page_size, want_raw, score_stride, length_stride, table_stride, out_stride, raw_stride,
-    SPLITS: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr, ABOVE_ROOM: tl.constexpr, TIE_ROOM: tl.constexpr,
-    NARROWED: tl.constexpr, PDL: tl.constexpr,
-):  # fmt: skip
-    """Pass 4, one program a row: write every one of the row's k slots."""
+    """Pass 2, one program a row: the groups above the floor."""
+    let_next_start(PDL)
     wait_for_previous(PDL)
     row = tl.program_id(0).to(tl.int64)
     length = row_length(length_ptr, row, length_stride, limit)
+    if length > RUN * RUNS * ROOM:
+        groups = row_chunks(length, CHUNK, RUN * RUNS) * CHUNK
+        listed, floor = list_groups(
+            max_ptr + row * max_stride, groups, k, list_ptr + row * ROOM, ROOM, RUN * RUNS * ROOM
+        )
+        tl.store(count_ptr + row * 2, listed)
+        tl.store(count_ptr + row * 2 + 1, floor)
+
+
+# Not the scores' stride either: rows known to be aligned are read by fours, in another layout than keys are counted in, and the
+# way from one to the other takes 64 KiB of shared memory and more registers than there are.
+@triton.jit(do_not_specialize=(*SELECT_SCALARS, "score_stride"))
+def dsv4_topk_gather_kernel(
+    score_ptr, length_ptr, table_ptr, list_ptr, count_ptr, kept_ptr, out_ptr, raw_ptr,
+    limit, k, page_size, want_raw, score_stride, length_stride, table_stride, out_stride, raw_stride,
+    CHUNK: tl.constexpr, ROOM: tl.constexpr, RUNS: tl.constexpr, MAX_K: tl.constexpr, DIRECT: tl.constexpr,
+    LISTED: tl.constexpr, PDL: tl.constexpr,
+):  # fmt: skip
+    """Pass 3, one program a row: write every one of the row's k slots.
+
+    Without LISTED no row is longer than what one program holds.
+    """
+    wait_for_previous(PDL)
+    HELD: tl.constexpr = RUN * RUNS * ROOM
+    row = tl.program_id(0).to(tl.int64)
+    length = row_length(length_ptr, row, length_stride, limit)
     score_row = score_ptr + row * score_stride
-    table_row = table_ptr + row * table_stride
-    out_row = out_ptr + row * out_stride
-    raw_row = raw_ptr + row * raw_stride
+    list_row, kept_row = list_ptr + row * ROOM, kept_ptr + row * ROOM
+    out_row, raw_row, table_row = out_ptr + row * out_stride, raw_ptr + row * raw_stride, table_ptr + row * table_stride
+    # A row that is held whole: as many lanes as it may need, and above the lowest key, a NaN's.
+    groups = tl.full((), 0, tl.int32)
+    listed = tl.full((), ROOM, tl.int32)
+    floor = tl.full((), LOWEST, tl.int32)
     if length <= k:
         emit_all(length, k, out_row, raw_row, table_row, page_size, want_raw, MAX_K)
     elif length <= DIRECT:
-        select_directly(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT)
-    elif NARROWED:
-        held = select_candidates(
-            score_row, above_ptr + row * DIRECT, tie_ptr + row * (SPLITS * TIE_ROOM), count_ptr + row * (SPLITS * 4),
-            length, k, out_row, raw_row, table_row, page_size, want_raw, SPLITS, DIRECT, ABOVE_ROOM, TIE_ROOM,
+        select_row(
+            score_row, length, k, groups, listed, floor, list_row, kept_row, out_row, raw_row, table_row, page_size, want_raw,
+            DIRECT, ROOM, RUNS, DIRECT, False,
         )  # fmt: skip
-        if not held:
-            scan_row(score_row, length, k, out_row, raw_row, table_row, page_size, want_raw, DIRECT)
+    else:
+        if LISTED:  # noqa: SIM102, known when it is compiled, the length when it runs
+            if length > HELD:
+                groups = row_chunks(length, CHUNK, RUN * RUNS) * CHUNK
+                listed = tl.load(count_ptr + row * 2)
+                floor = tl.load(count_ptr + row * 2 + 1)
+        select_row(
+            score_row, length, k, groups, listed, floor, list_row, kept_row, out_row, raw_row, table_row, page_size, want_raw,
+            HELD, ROOM, RUNS, DIRECT, LISTED,
+        )  # fmt: skip

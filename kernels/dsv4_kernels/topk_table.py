@@ -2,103 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+RUN = 4  # as topk_select's: entries that lie together in a group
 
 
 @dataclass(frozen=True)
 class TopKConfig:
-    """`max_k`: the largest k it serves. Rows up to `direct` entries long are selected from without narrowing.
+    """`max_k`: the largest k it serves.
 
-    Longer ones are narrowed by `splits` programs, each of which reads `step` entries at a time, takes the maxima of
-    `groups` groups and has room for `above_room` candidates above the floor and `tie_room` equal to it. With `wide` they
-    read four entries at once where the scores' width is a multiple of four. `pdl`: each launch overlaps the one before it.
+    A group of a row's entries is `runs` runs of four neighbours. One program holds `room` groups: so many entries (`held`) are
+    selected from at once, and of longer rows the entries of as many groups, those with the largest maxima. `direct`: a smaller
+    number of entries that short rows are held as.
 
-    With `room` (at least 1.25 `max_k`) rows are gathered from instead, by `topk_gather_kernels`: up to 16 times `room` entries
-    are selected from without narrowing, and of longer rows that many entries of the groups that `room` can list. The first pass
-    takes `chunk` groups at a time, in about `programs` programs for all rows together. `narrow_warps` are its warps,
-    `floor_warps` the list's.
+    The first pass takes `chunk` groups at a time, in about `programs` programs of `read_warps` for all rows together;
+    `list_warps` are the second's. The third has `select_warps` where rows may be longer than what is held, and `held_warps`
+    where none can be. `pdl`: each launch overlaps the one before it.
     """
 
     max_k: int
+    room: int
+    runs: int
     direct: int
-    splits: int
-    groups: int
-    tie_room: int
-    floor_warps: int
-    narrow_warps: int
+    chunk: int
+    programs: int
+    read_warps: int
+    list_warps: int
     select_warps: int
-    step: int = 4096
-    wide: bool = False
+    held_warps: int
     pdl: bool = False
-    room: int = 0
-    chunk: int = 512
-    programs: int = 512
 
     def __post_init__(self) -> None:
         """Raise ValueError for sizes with which a kernel would write out of bounds or miss a score."""
-        tiles = ("max_k", "direct", "splits", "groups", "tie_room", "step", "chunk", *(["room"] if self.room else []))
+        tiles = ("max_k", "room", "runs", "direct", "chunk")
         odd = {name: size for name in tiles if (size := getattr(self, name)) < 1 or size & (size - 1)}
         if odd:
             raise ValueError(f"{odd} must be powers of two: each is the width of a tile")
-        if self.room and 4 * self.room < 5 * self.max_k:
+        if 4 * self.room < 5 * self.max_k:
             raise ValueError(
                 f"room {self.room} must be at least 1.25 max_k ({self.max_k}): so many groups can be listed"
             )
-        if self.room and self.direct > self.held:
+        if self.direct > self.held:
             raise ValueError(f"direct {self.direct} is more than the {self.held} entries that one program holds")
         if self.programs < 1:
             raise ValueError(f"programs is {self.programs}: at least one must read")
-        if self.splits * self.groups < self.max_k:
-            raise ValueError(f"{self.splits} splits of {self.groups} groups have fewer maxima than max_k {self.max_k}")
-        if self.splits > self.direct:
-            raise ValueError(f"direct {self.direct} leaves {self.splits} splits no room for candidates")
-        if not self.groups <= self.step < 1 << 16:
-            raise ValueError(f"step {self.step} must hold {self.groups} groups, and be counted in 16 bits")
 
     @property
     def held(self) -> int:
-        """Entries that one program of the gathering selection holds."""
-        return 16 * self.room
+        """Entries that one program holds."""
+        return RUN * self.runs * self.room
 
     def chunks_of(self, limit: int) -> int:
-        """Chunks of groups of sixteen that cover ``limit`` entries."""
-        return -(-limit // (16 * self.chunk))
+        """Chunks of groups that cover ``limit`` entries."""
+        return -(-limit // (RUN * self.runs * self.chunk))
 
     def programs_of(self, rows: int, limit: int) -> int:
         """Programs of the first pass for each of ``rows`` rows: not more for longer ones, so that time follows lengths."""
         return max(1, min(self.chunks_of(limit), self.programs // rows))
 
-    @property
-    def above_room(self) -> int:
-        return self.direct // self.splits
+    def gather_warps(self, listed: bool) -> int:
+        """Warps of the third pass, where rows may be longer than what is held, or can't."""
+        return self.select_warps if listed else self.held_warps
 
 
-_ALL = (
-    TopKConfig(
-        max_k=512, direct=4096, splits=16, groups=128, tie_room=128, floor_warps=4, narrow_warps=8, select_warps=8
-    ),
-    TopKConfig(
-        max_k=2048, direct=8192, splits=16, groups=256, tie_room=256, floor_warps=4, narrow_warps=8, select_warps=16
-    ),
+_V4 = TopKConfig(
+    max_k=512,
+    room=1024,
+    runs=4,
+    direct=4096,
+    chunk=128,
+    programs=2048,
+    read_warps=4,
+    list_warps=8,
+    select_warps=16,
+    held_warps=8,
+    pdl=True,
+)
+# Larger k: smaller groups, so that a program holds as many entries.
+_MORE = (
+    replace(_V4, max_k=1024, room=2048, runs=2, list_warps=16, held_warps=16),
+    replace(_V4, max_k=2048, room=4096, runs=1, list_warps=16, held_warps=16),
 )
 TABLE: dict[str, tuple[TopKConfig, ...]] = {
-    "sm_90": _ALL,
-    "sm_120": _ALL,
-    # Under the interpreter a program costs tens of milliseconds: few of them, and narrowing of short rows already.
-    "interpreter": (
-        TopKConfig(
-            max_k=512,
-            direct=1024,
-            splits=4,
-            groups=256,
-            tie_room=256,
-            floor_warps=4,
-            narrow_warps=4,
-            select_warps=4,
-            wide=True,
-        ),
-        *_ALL[1:],
-    ),
+    "sm_90": (_V4, *_MORE),
+    # As Hopper's, which was timed. Launches that overlap have run on no such card.
+    "sm_120": tuple(replace(config, pdl=False) for config in (_V4, *_MORE)),
+    # Under the interpreter a program costs tens of milliseconds: few of them, and lists of short rows already.
+    "interpreter": (replace(_V4, runs=1, direct=1024, chunk=64, programs=8), *_MORE),
 }
 
 

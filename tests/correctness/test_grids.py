@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dsv4_kernels import hyper_connection, indexer, layout, paged_mqa_logits, sparse_mla, topk, topk_gather
+from dsv4_kernels import hyper_connection, indexer, layout, paged_mqa_logits, sparse_mla, topk
 from dsv4_kernels.card import CARDS, Card
 from dsv4_kernels.hyper_connection_table import TABLE as HC_TABLE
 from dsv4_kernels.sparse_mla_table import configurations
 from dsv4_kernels.topk_table import TABLE as TOPK_TABLE
 from dsv4_kernels.topk_table import TopKConfig
 from kit import launches
-from kit.untimed import BLOCKWISE, gathering
 
 META = torch.device("meta")
 ROWS = 100_000
@@ -37,7 +36,7 @@ def select_from_all(configs: tuple[TopKConfig, ...]) -> None:
 
 def mix_all(card: Card) -> None:
     # As many blocks of tokens: the width may be small.
-    for config in (*HC_TABLE[card.name], *BLOCKWISE):
+    for config in HC_TABLE[card.name]:
         tokens = torch.empty(ROWS * config.block_tokens, 128, dtype=torch.bfloat16, device=META)
         mixes = torch.empty(tokens.shape[0], 24, device=META)
         hyper_connection._launch(config, tokens, torch.empty(24, 128, device=META), 1e-6, mixes)
@@ -54,7 +53,6 @@ def decode_all(card: Card) -> None:
 CALLS = {
     "indexer": (indexer, score_all),
     "topk": (topk, lambda card: select_from_all(TOPK_TABLE[card.name])),
-    "topk, gathering": (topk_gather, lambda card: select_from_all(gathering(card.name))),
     "hyper_connection": (hyper_connection, mix_all),
     "sparse_mla": (sparse_mla, decode_all),
 }

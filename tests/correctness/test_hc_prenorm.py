@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dsv4_kernels import counters, hc_prenorm, hyper_connection
+from dsv4_kernels import hc_prenorm, hyper_connection
 from dsv4_kernels.card import CARDS
 from dsv4_kernels.hyper_connection_table import TABLE
 from dsv4_kernels.reference import hyper_connection as oracle
@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from kit.cache import poisoned_memory
 from kit.compare import assert_bitwise_equal
 from kit.strategies_hc import HcCase, build, hc_cases
-from kit.untimed import BLOCKWISE
 
 NATIVE = torch.cuda.is_available()
 CASES = hc_cases(most_tokens=5000, widths=(128, 4096, 16_384)) if NATIVE else hc_cases()
@@ -53,13 +52,9 @@ def test_the_layers_own_shape(device: torch.device) -> None:
 
 
 CONFIGS = [
-    pytest.param(config, id=f"{card.name}-{config.splits}{'-fused' * config.fused}")
+    pytest.param(config, id=f"{card.name}-{config.block_tokens}-{config.splits}")
     for card in CARDS
     for config in TABLE[card.name]
-]
-CONFIGS += [
-    pytest.param(config, id=f"blockwise-{config.splits}-{config.num_warps}-{config.fused_tokens}")
-    for config in BLOCKWISE
 ]
 
 
@@ -72,21 +67,6 @@ def test_every_configuration_equals_both_oracles(config, device: torch.device) -
         with poisoned_memory():
             hyper_connection._launch(config, x, fn, eps, mixes)
         assert_mixes_close(mixes, x, fn, eps)
-
-
-@pytest.mark.parametrize("config", BLOCKWISE, ids=lambda config: f"{config.splits}-{config.fused_tokens}")
-def test_blocks_that_are_merged_in_place_do_so_again_and_again(config, device: torch.device) -> None:
-    x, fn, eps = build(HcCase(tokens=37, width=1024), device)
-    results = []
-    for _ in range(3):
-        mixes = torch.full((37, fn.shape[0]), torch.nan, device=device)
-        with poisoned_memory():
-            hyper_connection._launch(config, x, fn, eps, mixes)
-        results.append(mixes)
-        assert not counters.take(x.device, 3).any(), "a block's counter was not set back"
-    assert_mixes_close(results[0], x, fn, eps)
-    for again in results[1:]:
-        assert_bitwise_equal((again,), (results[0],), "a repeated launch")
 
 
 # What is left to round where a sum has one product: the sum of the weight's three parts, the mean and the scaling (2**-24

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from dsv4_kernels import hc_prenorm, hyper_connection, indexer, paged_mqa_logits, topk, topk_gather, topk_transform
+from dsv4_kernels import hc_prenorm, hyper_connection, indexer, paged_mqa_logits, topk, topk_transform
 from dsv4_kernels.card import CARDS
 from dsv4_kernels.reference import indexer as indexer_oracle
-from dsv4_kernels.topk_table import TopKConfig
-from kit import compiled, launches, strategies_hc, strategies_indexer, strategies_topk, untimed
+from kit import compiled, launches, strategies_hc, strategies_indexer, strategies_topk
 from kit.compare import assert_bitwise_equal
 from kit.decode import recorded
 from kit.strategies_indexer import IndexerCase
@@ -32,12 +31,6 @@ def call_topk(rows: int, width: int, k: int) -> None:
     topk_transform(torch.empty(rows, width, device=META), lengths, table, 64, k)
 
 
-def call_gather(config: TopKConfig, width: int) -> None:
-    scores, lengths = torch.empty(3, width, device=META), torch.empty(3, dtype=torch.int32, device=META)
-    table, out = (torch.empty(3, size, dtype=torch.int32, device=META) for size in (width // 64 + 1, 512))
-    topk._launch(config, scores, lengths, table, 64, 512, out, None)
-
-
 def call_hc(tokens: int) -> None:
     x = torch.empty(tokens, 16_384, dtype=torch.bfloat16, device=META)
     hc_prenorm(x, torch.empty(24, 16_384, device=META), 1e-6)
@@ -49,16 +42,8 @@ CALLS = {
         topk,
         [
             lambda w=w, k=k: call_topk(3, w, k)
-            for w in (5, 1024, 4096, 4097, 4104, 8192, 8193, 262_144)
+            for w in (5, 4096, 16_384, 16_385, 65_544, 65_536, 262_208, 1_048_577)
             for k in (1, 512, 513, 1024, 2048)
-        ],
-    ),
-    "topk:untimed": (
-        topk_gather,
-        [
-            lambda c=c, w=w: call_gather(c, w)
-            for c in untimed.gathering("sm_90")
-            for w in (5, 16_384, 16_385, 65_544, 65_536, 262_208, 1_048_577)
         ],
     ),
     "hyper_connection": (hyper_connection, [lambda n=n: call_hc(n) for n in (1, 16, 17, 64, 65, 512, 513, 4097, 9000)]),

@@ -22,20 +22,16 @@ from dataclasses import replace
 from dsv4_kernels import hyper_connection, sparse_mla, sparse_mla_table, topk
 from dsv4_kernels.card import CARDS
 from kit.compiled import compile_case
-from kit.untimed import gathering
 card = next(card for card in CARDS if card.name == sys.argv[1])
 for table in (hyper_connection.TABLE, topk.TABLE):
-    more = gathering(card.name) if table is topk.TABLE else ()
-    table[card.name] = tuple(replace(config, pdl=True) for config in (*table[card.name], *more))
+    table[card.name] = tuple(replace(config, pdl=True) for config in table[card.name])
 rules = sparse_mla_table.TABLE[card.name]
 sparse_mla_table.TABLE[card.name] = tuple(replace(r, config=replace(r.config, pdl=True)) for r in rules)
 seen = {}
 for module in (hyper_connection, topk, sparse_mla):
     for case in module.compile_cases(card):
         name = case.kernel.__name__ + ("-unsplit" if case.constexprs.get("SPLIT") is False else "")
-        name += "-direct" if case.constexprs.get("NARROWED") is False else ""
         name += "-held" if case.constexprs.get("LISTED") is False else ""
-        name += "-fused" if case.constexprs.get("FUSED") else ""
         if name in seen:
             continue
         ptx = compile_case(case, card).asm["ptx"]
@@ -45,18 +41,12 @@ print(json.dumps(seen))
 """
 LETS_NEXT_START = {
     "dsv4_hc_prenorm_sum_kernel",
-    "dsv4_topk_group_max_kernel",
-    "dsv4_topk_floor_kernel",
-    "dsv4_topk_narrow_kernel",
     "dsv4_topk_group_key_kernel",
     "dsv4_topk_list_kernel",
     "dsv4_sparse_mla_decode_kernel",
 }
 WAITS = {
     "dsv4_hc_prenorm_merge_kernel",
-    "dsv4_topk_floor_kernel",
-    "dsv4_topk_narrow_kernel",
-    "dsv4_topk_select_kernel",
     "dsv4_topk_list_kernel",
     "dsv4_topk_gather_kernel",
     "dsv4_sparse_mla_merge_kernel",

@@ -30,7 +30,7 @@ def test_selects_exactly_what_the_oracle_does(case: TopKCase, device: torch.devi
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_rows_narrowed_or_not_select_alike_for_every_kind_of_scores(pattern: str, device: torch.device) -> None:
+def test_rows_listed_or_not_select_alike_for_every_kind_of_scores(pattern: str, device: torch.device) -> None:
     check(TopKCase(lengths=(600, 4500), pattern=pattern, width=4600), device)
 
 
@@ -39,8 +39,9 @@ CONFIGS = [pytest.param(config, id=f"{card.name}-{config.max_k}") for card in CA
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_every_configuration_selects_exactly(config, device: torch.device) -> None:
-    inputs = build(TopKCase(lengths=(config.direct + 700,), topk=config.max_k, pattern="few_values"), device)
-    out = torch.full((1, config.max_k), UNWRITTEN, dtype=torch.int32, device=device)
+    lengths = (config.direct, config.held, config.held + 700)
+    inputs = build(TopKCase(lengths=lengths, topk=config.max_k, pattern="few_values"), device)
+    out = torch.full((3, config.max_k), UNWRITTEN, dtype=torch.int32, device=device)
     raw = out.clone()
     with poisoned_memory():
         _launch(config, *inputs.arguments(), out, raw)

@@ -1,4 +1,4 @@
-"""The gathering top-k is exact as the narrowing one is; no card's table asks for it before a card has timed it."""
+"""The top-k on rows longer than a program holds: groups, their list, and what is left when a list does not settle it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 import torch
-from dsv4_kernels import topk_gather
+from dsv4_kernels import topk
 from dsv4_kernels.topk import _launch
-from dsv4_kernels.topk_table import TopKConfig
+from dsv4_kernels.topk_table import TABLE, TopKConfig
 from hypothesis import given
 from hypothesis import strategies as st
 from kit import launches
@@ -18,26 +18,23 @@ from kit.cache import poisoned_memory
 from kit.compare import assert_bitwise_equal
 from kit.strategies_topk import PATTERNS, TopKCase, build, topk_cases
 from kit.topk import UNWRITTEN, assert_topk
-from kit.untimed import gathering
 
-LARGE = gathering("sm_90")
-"""As the sweep on a card has them."""
+V4 = TABLE["sm_90"][0]
 SMALL = TopKConfig(
     max_k=32,
-    direct=128,
-    splits=4,
-    groups=32,
-    tie_room=32,
-    floor_warps=4,
-    narrow_warps=4,
-    select_warps=4,
     room=64,
+    runs=4,
+    direct=128,
     chunk=64,
     programs=12,
+    read_warps=4,
+    list_warps=4,
+    select_warps=4,
+    held_warps=4,
 )
 """The same passes on short rows: 128 entries directly, 1,024 without a list, 16,384 with the list's maxima held."""
-OPTIONS = [SMALL, replace(SMALL, room=128, direct=256, chunk=16)]
-EITHER = pytest.mark.parametrize("config", OPTIONS, ids=["room=64", "room=128"])
+OPTIONS = [SMALL, replace(SMALL, room=128, runs=1, direct=256, chunk=16)]
+EITHER = pytest.mark.parametrize("config", OPTIONS, ids=["groups of 16", "groups of 4"])
 
 
 def gathered(config: TopKConfig, inputs: TopKInputs) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,12 +46,10 @@ def gathered(config: TopKConfig, inputs: TopKInputs) -> tuple[torch.Tensor, torc
 
 
 @pytest.mark.field_case("K06", "K29")
-@given(case=topk_cases(most_rows=4, most_tokens=6000, most_k=32), config=st.sampled_from(OPTIONS), wide=st.booleans())
-def test_selects_exactly_what_the_oracle_does(
-    case: TopKCase, config: TopKConfig, wide: bool, device: torch.device
-) -> None:
+@given(case=topk_cases(most_rows=4, most_tokens=6000, most_k=32), config=st.sampled_from(OPTIONS))
+def test_selects_exactly_what_the_oracle_does(case: TopKCase, config: TopKConfig, device: torch.device) -> None:
     inputs = build(case, device)
-    assert_topk(*gathered(replace(config, wide=wide), inputs), inputs)
+    assert_topk(*gathered(config, inputs), inputs)
 
 
 @EITHER
@@ -75,19 +70,15 @@ def test_more_groups_than_a_program_holds(pattern: str, config: TopKConfig, devi
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_rows_as_long_as_a_context(pattern: str, device: torch.device) -> None:
-    config = LARGE[PATTERNS.index(pattern) % len(LARGE)]
     lengths = (600, 4097, 16_384, 16_385, 65_536)
     inputs = build(TopKCase(lengths=lengths, pattern=pattern, width=65_536), device)
-    assert_topk(*gathered(config, inputs), inputs)
+    assert_topk(*gathered(V4, inputs), inputs)
 
 
-@pytest.mark.parametrize("config", LARGE[:1], ids=["chunk=512"])
-def test_scores_as_wide_as_a_server_with_a_context_of_a_million_has_them(
-    config: TopKConfig, device: torch.device
-) -> None:
+def test_scores_as_wide_as_a_server_with_a_context_of_a_million_has_them(device: torch.device) -> None:
     """4,097 pages of 64: more than 16,384 groups, were they counted by the width."""
     inputs = build(TopKCase(lengths=(262_144, 20_000), pattern="few_values", width=4097 * 64), device)
-    assert_topk(*gathered(config, inputs), inputs)
+    assert_topk(*gathered(V4, inputs), inputs)
 
 
 def test_work_follows_the_rows_own_length(device: torch.device) -> None:
@@ -119,18 +110,17 @@ def test_a_longer_maximum_launches_no_more_programs_and_compiles_nothing_else() 
         integers = [
             torch.empty(*shape, dtype=torch.int32, device=meta) for shape in ((64,), (64, width // 64), (64, 512))
         ]
-        with launches.recorded(topk_gather) as log:
-            _launch(LARGE[0], torch.empty(64, width, device=meta), *integers[:2], 64, 512, integers[2], None)
+        with launches.recorded(topk) as log:
+            _launch(V4, torch.empty(64, width, device=meta), *integers[:2], 64, 512, integers[2], None)
         seen.add(tuple((launch.kernel, launch.grid, launch.keywords) for launch in log))
     assert len(seen) == 1, "eager calls compile kernels, or launch programs, by the scores' width"
 
 
-@pytest.mark.parametrize("config", LARGE[-1:], ids=["chunk=256"])
-def test_winners_in_one_place_share_no_group(config: TopKConfig, device: torch.device) -> None:
+def test_winners_in_one_place_share_no_group(device: torch.device) -> None:
     """A row of 65,536 whose 512 best lie side by side: 128 groups would hold them if groups were neighbours."""
     inputs = build(TopKCase(lengths=(65_536,)), device)
     inputs.scores[0, 30_000:30_512] += 100
-    assert_topk(*gathered(config, inputs), inputs)
+    assert_topk(*gathered(V4, inputs), inputs)
 
 
 @pytest.mark.field_case("K02", "K33")
@@ -140,8 +130,7 @@ def test_a_crowded_floor_gives_its_first_entries(above: int, device: torch.devic
     inputs = build(TopKCase(lengths=(40_000,), pattern="all_equal"), device)
     place = torch.randperm(40_000, generator=torch.Generator().manual_seed(above))[:above]
     inputs.scores[0, place.to(device)] = 2.0
-    for config in (LARGE[0], LARGE[-1]):
-        assert_topk(*gathered(config, inputs), inputs)
+    assert_topk(*gathered(V4, inputs), inputs)
 
 
 @pytest.mark.field_case("K28", "K27")
@@ -162,10 +151,7 @@ def test_ten_launches_agree_bitwise(config: TopKConfig, device: torch.device) ->
         ({"chunk": 0}, "'chunk': 0"),
         ({"programs": 0}, "programs is 0"),
         ({"direct": 2048}, "more than the 1024 entries that one program holds"),
-        ({"groups": 4}, "fewer maxima than max_k 32"),
-        ({"splits": 256, "direct": 128}, "no room for candidates"),
-        ({"step": 16}, "step 16 must hold 32 groups"),
-        ({"step": 65_536}, "16 bits"),
+        ({"runs": 3}, "'runs': 3"),
     ],
 )
 def test_sizes_that_would_write_out_of_bounds_or_miss_a_score_are_refused(change: dict, complaint: str) -> None:

@@ -185,7 +185,7 @@ def _hc_ours_split(inputs: HcInputs) -> Call:
     from dsv4_kernels.hyper_connection import LANES, partial_sums
     from dsv4_kernels.hyper_connection_table import choose
 
-    config = replace(choose(card_for(inputs.x.device)[0].table, len(inputs.x)), fused=False)
+    config = choose(card_for(inputs.x.device)[0].table, len(inputs.x))
     tokens, device = len(inputs.x), inputs.x.device
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:

@@ -16,7 +16,9 @@ INDEXER = KERNELS + "indexer.py"
 
 MLA_PROPERTY = "test_sparse_mla.py::test_equals_both_oracles"
 INDEXER_PROPERTY = "test_indexer.py::test_equals_both_oracles"
+TOPK_SELECT = KERNELS + "topk_select.py"
 TOPK_PROPERTY = "test_topk.py::test_selects_exactly_what_the_oracle_does"
+TOPK_ROWS = "test_topk.py::test_rows_listed_or_not_select_alike_for_every_kind_of_scores"
 HC_PROPERTY = "test_hc_prenorm.py::test_equals_both_oracles"
 
 
@@ -136,7 +138,7 @@ FAULTS = (
         (TOPK_PROPERTY,), quick=True,
     ),
     Fault(
-        "topk: the first slot past the length is not written", TOPK,
+        "topk: the first slot past the length is not written", KERNELS + "topk_device.py",
         "rest = (index >= length) & (index < k)",
         "rest = (index > length) & (index < k)",
         (TOPK_PROPERTY,),
@@ -148,16 +150,28 @@ FAULTS = (
         (TOPK_PROPERTY,),
     ),
     Fault(
-        "topk: entries equal to the floor are not listed", TOPK,
-        "tied = live & (key == floor)\n            # One",
-        "tied = live & (key == floor + 1)\n            # One",
-        (TOPK_PROPERTY, "test_topk.py::test_rows_narrowed_or_not_select_alike_for_every_kind_of_scores"),
+        "topk: the groups' maxima are those of their first run", TOPK,
+        "for run in tl.static_range(RUNS):",
+        "for run in tl.static_range(1):",
+        (TOPK_PROPERTY, TOPK_ROWS),
     ),
     Fault(
-        "topk: a full list of candidates passes for complete", TOPK,
-        "held = (tl.max(above_counts, 0) <= ABOVE_ROOM)",
-        "held = (tl.max(above_counts, 0) < 1 << 30)",
-        (TOPK_PROPERTY, "test_topk.py::test_rows_narrowed_or_not_select_alike_for_every_kind_of_scores"),
+        "topk: the first group of a row is not listed", TOPK,
+        "    hit = maxima > floor\n",
+        "    hit = (maxima > floor) & (group > 0)\n",
+        (TOPK_PROPERTY, TOPK_ROWS),
+    ),
+    Fault(
+        "topk: scores equal to the k-th are taken where they lie, not in order of the row", TOPK_SELECT,
+        "place = tl.where(keys == floor, entry, 0x7FFFFFFF)",
+        "place = tl.where(keys == floor, entry // 2, 0x7FFFFFFF)",
+        (TOPK_PROPERTY, TOPK_ROWS),
+    ),
+    Fault(
+        "topk: what is below a crowded floor is not looked for", TOPK_SELECT,
+        "while (start < length) & (wanted > 0):",
+        "while (start < length) & (wanted > 1):",
+        (TOPK_PROPERTY, TOPK_ROWS),
     ),
     Fault(
         "hc: the middle bits of the weights are dropped", HC,
@@ -176,18 +190,6 @@ FAULTS = (
         "live = first + entry[None, :] // LANES < tokens",
         "live = (first + entry[None, :] // LANES < tokens) & (split < SPLITS - 1)[:, None]",
         (HC_PROPERTY,),
-    ),
-    Fault(
-        "hc: the count of programs that are done is not set back", HC,
-        "                tl.store(counter, 0)\n",
-        "",
-        ("test_hc_prenorm.py::test_twenty_launches_agree_bitwise",),
-    ),
-    Fault(
-        "hc: splits are added up before the last program's is there", HC,
-        "sem=\"acq_rel\") == SPLITS - 1:",
-        "sem=\"acq_rel\") == SPLITS - 2:",
-        (HC_PROPERTY, "test_hc_prenorm.py::test_weights_keep_all_their_bits"),
     ),
     Fault(
         "hc: eps is divided by the width", HC,

@@ -20,7 +20,6 @@ import torch  # noqa: E402
 from dsv4_kernels.card import card_for  # noqa: E402
 from dsv4_kernels.hyper_connection import _launch  # noqa: E402
 from dsv4_kernels.hyper_connection_table import ANY, HcConfig, choose  # noqa: E402
-from kit.untimed import BLOCKWISE  # noqa: E402
 from mla_sweep import time_us  # noqa: E402
 
 WIDTH, OUTPUTS, EPS = 16_384, 24, 1e-6
@@ -126,19 +125,14 @@ def main() -> int:
             attempt("table", lambda x, fn, c=table: ours(c, x, fn), sets, BOUND),
         ]
         print(f"T={tokens}: {'  '.join(cells)}", flush=True)
-        few = [replace(config, fused=True) for config in SMALL if tokens <= 4 and config.splits > 1]
-        overlapping = [
-            replace(config, pdl=True) for config in (table, *SMALL) if config.splits > 1 and not config.fused
-        ]
-        blockwise = [*BLOCKWISE, *(replace(config, num_stages=2) for config in BLOCKWISE)] if tokens > 1 else []
-        for config in [*blockwise, *overlapping, *few, *SMALL] if tokens <= 64 else LARGE:
+        overlapping = [replace(config, pdl=True) for config in SMALL]
+        for config in [replace(table, pdl=not table.pdl), *overlapping, *SMALL] if tokens <= 64 else LARGE:
             if time.monotonic() - start > options.seconds:
                 print(f"out of time before T={tokens} {config}")
                 break
-            ways = f"{f' fused={config.merge_tokens}' * config.fused}{' pdl' * config.pdl}"
             name = (
                 f"  tokens={config.block_tokens} width={config.block_width} splits={config.splits} "
-                f"warps={config.num_warps} stages={config.num_stages}{ways}"
+                f"warps={config.num_warps} stages={config.num_stages}{' pdl' * config.pdl}"
             )
             print(attempt(name, lambda x, fn, c=config: ours(c, x, fn), sets, BOUND), flush=True)
     return 0

@@ -23,7 +23,6 @@ from dsv4_kernels.topk_table import TopKConfig, choose  # noqa: E402
 from kernel_parts import parts  # noqa: E402
 from kit.arguments import TopKInputs  # noqa: E402
 from kit.topk import assert_topk  # noqa: E402
-from kit.untimed import GATHER  # noqa: E402
 from mla_sweep import time_us  # noqa: E402
 
 K = 512
@@ -33,14 +32,9 @@ SHAPES = [
     (64, 262_144, 4_097 * 64), (256, 4_096, 4_096), (256, 16_384, 16_384),
 ]  # fmt: skip
 """Rows, their length and the scores' width: the second and the last as a server with a context of 1,048,576 has them."""
-NARROW = {"wide": True, "pdl": True, "step": 1024, "narrow_warps": 4}
-BEST = GATHER | {"pdl": True}
 CHANGES = [
-    {}, BEST, BEST | {"select_warps": 32}, BEST | {"select_warps": 8}, BEST | {"floor_warps": 8},
-    BEST | {"floor_warps": 32}, BEST | {"chunk": 256, "programs": 1024},
-    BEST | {"chunk": 256, "programs": 1024, "narrow_warps": 4}, BEST | {"chunk": 128, "programs": 2048, "narrow_warps": 4},
-    BEST | {"chunk": 64, "programs": 2048, "narrow_warps": 4}, BEST | {"direct": 2048}, BEST | {"direct": 8192},
-    BEST | {"pdl": False}, NARROW, NARROW | {"select_warps": 16}, NARROW | {"select_warps": 16, "direct": 2048},
+    {}, {"select_warps": 32}, {"held_warps": 4}, {"held_warps": 16}, {"list_warps": 4}, {"list_warps": 16}, {"read_warps": 8},
+    {"chunk": 64}, {"chunk": 256, "programs": 1024}, {"programs": 4096}, {"direct": 2048}, {"direct": 1024}, {"pdl": False},
 ]  # fmt: skip
 
 

@@ -18,18 +18,12 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import dsv4_kernels
 from dsv4_kernels.card import CARDS, Card, CompileCase
 from filelock import FileLock
 
-if __name__ == "__main__":
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from kit import untimed
-
-UNTIMED_MODULES = tuple(f"{name}:untimed" for name in untimed.UNTIMED)
-MODULES = ("sparse_mla", "indexer", "topk", "hyper_connection", *UNTIMED_MODULES)
+MODULES = ("sparse_mla", "indexer", "topk", "hyper_connection")
 TIMEOUT_S = 600
 
 
@@ -53,17 +47,8 @@ def card_named(name: str) -> Card:
 
 
 def cases(module: str, card: Card) -> list[CompileCase]:
-    """Return the compilations that kernel module `module` announces for `card`; of "MODULE:untimed" those not in its table."""
-    name, _, others = module.partition(":")
-    loaded = importlib.import_module(f"dsv4_kernels.{name}")
-    if not others:
-        return list(loaded.compile_cases(card))
-    found = {}
-    for config in untimed.UNTIMED[name][card.name]:
-        with mock.patch.dict(loaded.TABLE, {card.name: (config,)}):
-            # Configurations share kernels: one that was compiled for another is not compiled again.
-            found |= {case.name: case for case in loaded.compile_cases(card)}
-    return list(found.values())
+    """Return the compilations that kernel module `module` announces for `card`."""
+    return list(importlib.import_module(f"dsv4_kernels.{module}").compile_cases(card))
 
 
 @functools.cache

@@ -19,7 +19,9 @@ from ptx.wgmma import Products
 WARPS = LANES // WARP  # of a warpgroup
 _BRANCHES = ("bra", "bra.uni")
 # Instructions that change nothing here: how registers are shared out, and what a fault is replaced by.
-_NOTHING = ("nop", "setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32")
+# The next kernel may be brought onto the card: it waits until this one has ended, so that nothing here depends on it.
+_NEXT_MAY_START = "griddepcontrol.launch_dependents"
+_NOTHING = ("nop", "setmaxnreg.inc.sync.aligned.u32", "setmaxnreg.dec.sync.aligned.u32", _NEXT_MAY_START)
 # How many instructions a warpgroup has at a turn, and how much likelier one is to have it than another: a warpgroup that
 # is far ahead or far behind is what a mistake in the barriers needs.
 _TURN = (20, 400)
