@@ -87,7 +87,6 @@ OURS = {
     "sparse_mla_hopper.py": ("sparse attention", {"dsv4_sparse_mla_hopper_kernel"}),
     "indexer.py": ("indexer", {"dsv4_paged_mqa_logits_kernel"}),
     "topk_kernels.py": ("top-k", set()),
-    "topk_gather_kernels.py": ("top-k", set()),
     "hyper_connection.py": ("hyper-connection", {"dsv4_hc_prenorm_sum_kernel"}),
     "sglang_plugin/hc_combine.py": ("hyper-connection", set()),
 }

@@ -22,7 +22,7 @@ RECIPE = recipe.load(Path(__file__).parents[2] / "recipes" / "v4mini-patched.tom
 OURS = (
     "dsv4_sparse_mla_decode_kernel",
     "dsv4_paged_mqa_logits_kernel",
-    "dsv4_topk_select_kernel",
+    "dsv4_topk_gather_kernel",
     "dsv4_hc_combine_kernel",
 )
 

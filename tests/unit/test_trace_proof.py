@@ -18,7 +18,7 @@ FILLER = ("void at::native::elementwise_kernel",) * 12
 DECODE, INDEXER, TOPK, HC = (
     "dsv4_sparse_mla_decode_kernel",
     "dsv4_paged_mqa_logits_kernel",
-    "dsv4_topk_select_kernel",
+    "dsv4_topk_gather_kernel",
     "dsv4_hc_combine_kernel",
 )
 WHOLE = (*[DECODE] * 6, *[INDEXER] * 2, *[TOPK] * 2, *[HC] * 12, *FILLER)
@@ -85,7 +85,7 @@ def test_a_top_k_that_gave_way_to_torchs_own_is_not_in_the_trace():
     general = ("void at::native::sbtopk::gatherTopK<float, unsigned int, 2>", "void at::native::radixSortKVInPlace")
     (problem,) = check_trace(trace((*general, *FILLER)), ["topk"], STEP)
     assert problem.kind == "NOT_IN_TRACE"
-    assert "dsv4_topk_select_kernel" in problem.message
+    assert "dsv4_topk_gather_kernel" in problem.message
 
 
 def test_a_trace_without_our_kernel_proves_nothing():
