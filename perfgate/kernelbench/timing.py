@@ -98,7 +98,8 @@ class Replayer:
     def capture(self) -> None:
         """Capture every call (anew), and poison what it wrote."""
         self._graphs, self.outputs = [], []
-        # One pool: the calls' scratch memory is then there once, and only their outputs, which are held, once a set.
+        # One pool: the calls' scratch memory is then there once, and only their outputs, which are held, once a set. A later
+        # graph's output may lie in an earlier one's scratch: it is whole only after replays in this order.
         pool = torch.cuda.graph_pool_handle() if self._cuda else None
         for call in self._calls:
             if self._cuda:

@@ -74,12 +74,13 @@ class Trial:
         self._replayer.once()
 
     def verify(self) -> None:
-        """End a block: read the clocks, then see that every set that was replayed holds the right output.
+        """End a block: see that every set that was replayed holds the right output, then read the clocks.
 
-        Raises AssertionError.
+        In this order: clocks are read while further replays go on, which end with any set, and a graph's scratch memory may lie
+        where the output of a graph that was captured later does. Raises AssertionError.
         """
-        if self._watch is not None:
-            self._states.append(self._watch(self._replayer.busy))
         for at, (inputs, want) in enumerate(zip(self._problem.sets, self._problem.expected, strict=True)):
             if at < self._since_capture:
                 self._check(inputs, want, self._replayer.outputs[at])
+        if self._watch is not None:
+            self._states.append(self._watch(self._replayer.busy))

@@ -185,6 +185,45 @@ def test_a_right_trial_captures_a_block_at_a_time_and_reads_the_clocks_in_each(
     assert (made.state.sm_mhz, made.state.throttled) == (1700, ("power cap",))
 
 
+def test_replays_that_clocks_are_read_during_do_not_touch_what_is_checked(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Set 0's scratch lies where set 1's output does, as in a pool of several graphs, and the clocks' replays end with set 0."""
+    problem = body.Problem((0, 1), (0.0, 0.0))
+    monkeypatch.setattr(body, "problem", lambda shape, device: problem)
+    outputs: dict[int, torch.Tensor] = {}
+
+    def make(at: int) -> Any:
+        def call() -> torch.Tensor:
+            out = outputs[at] = torch.zeros(4)
+
+            def work() -> None:
+                out.fill_(0.0)
+                if at == 0 and 1 in outputs:
+                    outputs[1].fill_(7.0)
+
+            cuda.launch(f"set {at}", work)
+            return out
+
+        return call
+
+    def check(inputs: int, want: float, got: torch.Tensor) -> None:
+        assert (got == want).all(), f"set {inputs} holds {got.tolist()}"
+
+    ended = []
+
+    def watch(busy: Any) -> State:
+        busy(1.2e-6 * (FLUSH_US + LAUNCH_US))  # three replays
+        ended.append(float(outputs[1][0]))
+        return State(1980, top_mhz=1980)
+
+    made = Trial(HcShape(1), Implementation("peer", make, check), DEVICE, watch)
+    for _ in range(REPLAYS):
+        made.replay()
+    made.verify()
+    assert 7.0 in ended, "the replays did not end with set 0: this test shows nothing"
+
+
 def test_sets_of_inputs_are_replayed_equally_often_in_a_block(cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch) -> None:
     for sets in (SETS, FEWER_SETS):
         assert PER_BLOCK % sets == 0
