@@ -70,6 +70,8 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
         return torch.empty((rows, size), dtype=dtype, device=scores.device)
 
     groups = counts = out
+    # Before the launches: between them nothing else may come, or they do not overlap.
+    kept = scratch(config.room, torch.int64)
     if listed:
         max_stride = config.chunks_of(limit) * config.chunk
         maxima, groups, counts = scratch(max_stride), scratch(config.room), scratch(2)
@@ -83,7 +85,7 @@ def _launch(config: TopKConfig, scores, seq_lens, page_table, page_size: int, to
             **_list_constexprs(config), num_warps=config.list_warps, **launch_options(config.pdl),
         )  # fmt: skip
     dsv4_topk_gather_kernel[(rows,)](
-        scores, seq_lens, page_table, groups, counts, scratch(config.room, torch.int64), out, out if raw is None else raw,
+        scores, seq_lens, page_table, groups, counts, kept, out, out if raw is None else raw,
         limit, topk, page_size, int(raw is not None),
         scores.stride(0), seq_lens.stride(0), page_table.stride(0), out.stride(0), 0 if raw is None else raw.stride(0),
         **_gather_constexprs(config, listed), num_warps=config.gather_warps(listed), **launch_options(config.pdl and listed),

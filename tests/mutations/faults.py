@@ -18,7 +18,8 @@ MLA_PROPERTY = "test_sparse_mla.py::test_equals_both_oracles"
 INDEXER_PROPERTY = "test_indexer.py::test_equals_both_oracles"
 TOPK_SELECT = KERNELS + "topk_select.py"
 TOPK_PROPERTY = "test_topk.py::test_selects_exactly_what_the_oracle_does"
-TOPK_ROWS = "test_topk.py::test_rows_listed_or_not_select_alike_for_every_kind_of_scores"
+TOPK_ROWS = "test_topk_gather.py::test_rows_of_every_way_side_by_side"
+TOPK_LISTED = "test_topk_gather.py::test_selects_exactly_what_the_oracle_does"
 HC_PROPERTY = "test_hc_prenorm.py::test_equals_both_oracles"
 
 
@@ -153,25 +154,25 @@ FAULTS = (
         "topk: the groups' maxima are those of their first run", TOPK,
         "for run in tl.static_range(RUNS):",
         "for run in tl.static_range(1):",
-        (TOPK_PROPERTY, TOPK_ROWS),
+        (TOPK_ROWS, TOPK_LISTED),
     ),
     Fault(
         "topk: the first group of a row is not listed", TOPK,
         "    hit = maxima > floor\n",
         "    hit = (maxima > floor) & (group > 0)\n",
-        (TOPK_PROPERTY, TOPK_ROWS),
+        (TOPK_ROWS, TOPK_LISTED),
     ),
     Fault(
         "topk: scores equal to the k-th are taken where they lie, not in order of the row", TOPK_SELECT,
         "place = tl.where(keys == floor, entry, 0x7FFFFFFF)",
         "place = tl.where(keys == floor, entry // 2, 0x7FFFFFFF)",
-        (TOPK_PROPERTY, TOPK_ROWS),
+        (TOPK_ROWS, TOPK_LISTED),
     ),
     Fault(
         "topk: what is below a crowded floor is not looked for", TOPK_SELECT,
         "while (start < length) & (wanted > 0):",
         "while (start < length) & (wanted > 1):",
-        (TOPK_PROPERTY, TOPK_ROWS),
+        (TOPK_ROWS, TOPK_LISTED),
     ),
     Fault(
         "hc: the middle bits of the weights are dropped", HC,
