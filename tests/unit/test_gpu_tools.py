@@ -191,6 +191,7 @@ def test_a_second_campaign_into_the_same_folder_keeps_what_the_first_recorded(tm
         "#!/bin/sh\n"
         '[ "$1" = -m ] || exit 0\n'
         "while [ $# -gt 0 ]; do case $1 in --recipe) recipe=$2;; --baselines) kept=$2;; --report) report=$2;; esac; shift; done\n"
+        'echo "has $(ls "$kept/$recipe")"\n'
         'mkdir -p "$kept/$recipe" && echo {} >"$kept/$recipe/1x-nvidia-h200.json" && echo {} >"$report/result.json"\n'
     )
     python.chmod(0o755)
@@ -205,6 +206,8 @@ def test_a_second_campaign_into_the_same_folder_keeps_what_the_first_recorded(tm
     assert names == {"v4mini-patched", "v4mini-stock"}
     with tarfile.open(out / "gpu0.tar") as results:
         assert {"01-v4mini-patched/result.json", "01-v4mini-stock/result.json"} <= set(results.getnames())
+        said = results.extractfile("01-v4mini-patched/pytest.txt").read().decode()
+    assert "has 1x-nvidia-h200.json" in said, "what the checkout's baseline holds would be lost by recording"
 
 
 @pytest.mark.timeout(120)

@@ -8,8 +8,8 @@
 # takes some 20 s, and 75 at most, since a server may take 60 to stop. After each recipe OUT/gpuGPUS.tar gains a folder
 # NUMBER-RECIPE with result.json, summary.md, report.html, what pytest said and the server's log, whatever became of it;
 # OUT/gpuGPUS.txt a line. A recipe named twice is a second start. GATE_ARGS are pytest's further arguments (default:
-# --samples 5 --record); baselines are kept in OUT/baselines-gpuGPUS.tar. Home, and with it the compile caches, is
-# $HOMES-GPUS, by default /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
+# --samples 5 --record); OUT/baselines-gpuGPUS.tar keeps the baselines, with what the checkout's held before. Home, and with it
+# the compile caches, is $HOMES-GPUS, by default /tmp/gate-home-GPUS (JIT_CACHES fills a new one).
 set -u
 [ $# -ge 4 ] || { sed -n 2,12p "$0"; exit 2; }
 out=$1 seconds=$2 gpus=$3
@@ -35,7 +35,9 @@ for recipe in "$@"; do
     continue
   fi
   began=$SECONDS
-  mkdir -p "$work/$name"
+  mkdir -p "$work/$name" "$work/baselines"
+  before=$here/../../baselines/$recipe
+  [ -e "$work/baselines/$recipe" ] || [ ! -d "$before" ] || cp -r "$before" "$work/baselines/"
   timeout --signal=INT --kill-after=75 "$left" "$here/gate.sh" "$home" "$gpus" "$recipe" "${args[@]}" \
     --baselines "$work/baselines" --report "$work/$name" >"$work/$name/pytest.txt" 2>&1
   code=$?
