@@ -53,9 +53,9 @@ def topk_transform(
     rows = scores.shape[0]
     if out is None:
         out = torch.empty((rows, topk), dtype=torch.int32, device=scores.device)
-    _check_out("out", out, rows, topk)
+    _check_out("out", out, rows, topk, scores.device)
     if out_raw_indices is not None:
-        _check_out("out_raw_indices", out_raw_indices, rows, topk)
+        _check_out("out_raw_indices", out_raw_indices, rows, topk, scores.device)
     if rows:
         _launch(config, scores, seq_lens, page_table, page_size, topk, out, out_raw_indices)
     return out
@@ -134,12 +134,16 @@ def _check(scores, seq_lens, page_table, page_size) -> None:
         raise ValueError(f"the tensors lie on {sorted(map(str, devices))}; all must be on one device")
 
 
-def _check_out(name: str, out: torch.Tensor, rows: int, topk: int) -> None:
+def _check_out(name: str, out: torch.Tensor, rows: int, topk: int, device: torch.device) -> None:
+    if out.device != device:
+        raise ValueError(f"{name} lies on {out.device} and the scores on {device}")
     if tuple(out.shape) != (rows, topk) or out.dtype != torch.int32 or (topk > 1 and out.stride(1) != 1):
         raise ValueError(
             f"{name} is {tuple(out.shape)} {out.dtype} with strides {out.stride()}; "
             f"the kernel writes [{rows}, {topk}] int32 with contiguous rows"
         )
+    if rows > 1 and out.stride(0) < topk:
+        raise ValueError(f"{name} has strides {out.stride()}: its rows of {topk} overlap")
 
 
 def compile_cases(card: Card) -> Iterator[CompileCase]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from dsv4_kernels.card import CARDS
 from kit import compiled
@@ -29,6 +31,18 @@ def test_configuration_fits_the_card_and_keeps_its_promises(module, card, case):
         assert report.mma + report.wgmma > 0, "no tensor-core instruction, where the configuration promises them"
     # Stack is where registers spill to. A few bytes cost little beside the loads of a step; the case says how many.
     assert report.stack <= case.max_spill_bytes, f"{report.stack} bytes a thread spilled ({report.registers} registers)"
+
+
+# As 32 bits these reach no further than the largest of their kind does: 31 rows of weights, a batch's lengths, the entries of
+# one query's row of indices, the dimensions of one head.
+SMALL = re.compile(r"fn_stride|(extra_)?length_stride|(extra_)?index_stride_k|q_stride_d")
+
+
+@pytest.mark.parametrize(("module", "card", "case"), CASES)
+def test_rows_may_lie_more_than_two_billion_entries_from_the_first(module, card, case):
+    report = compiled.reports(module, card.name)[case.name]
+    wrong = [name for name in report.narrow if not SMALL.fullmatch(name)]
+    assert not wrong, f"{case.name} multiplies {wrong} as 32 bits: that overflows"
 
 
 @pytest.mark.parametrize("module", compiled.MODULES)

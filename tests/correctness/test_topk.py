@@ -128,6 +128,22 @@ def test_a_k_without_a_configuration_is_refused_by_name(topk: int, device: torch
 
 
 @pytest.mark.parametrize(
+    ("make", "word"),
+    [
+        (lambda device: torch.empty(2, 511, dtype=torch.int32, device=device), "writes \\[2, 512\\]"),
+        (lambda device: torch.empty(1, 512, dtype=torch.int32, device=device).expand(2, 512), "overlap"),
+        (lambda device: torch.empty(2, 512, dtype=torch.int32, device="meta"), "lies on meta"),
+    ],
+    ids=["too narrow", "rows in one place", "elsewhere"],
+)
+@pytest.mark.parametrize("which", ["out", "out_raw_indices"])
+def test_an_output_that_cannot_be_written_is_refused_by_name(which, make, word, device: torch.device) -> None:
+    inputs = build(TopKCase(lengths=(5, 6)), device)
+    with pytest.raises(ValueError, match=f"{which} .*{word}"):
+        topk_transform(*inputs.arguments(), **{which: make(device)})
+
+
+@pytest.mark.parametrize(
     ("change", "error", "word"),
     [
         ({"scores": lambda i: i.scores.double()}, TypeError, "float64"),

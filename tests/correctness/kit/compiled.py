@@ -29,7 +29,10 @@ TIMEOUT_S = 600
 
 @dataclass(frozen=True)
 class Compiled:
-    """What one compilation came to: bytes, registers, counts of instructions in the PTX; `error` if it failed."""
+    """What one compilation came to: bytes, registers, counts of instructions in the PTX; `error` if it failed.
+
+    `narrow`: stride arguments that are multiplied as 32 bits. Of a Gluon kernel it is not known.
+    """
 
     name: str
     card: str
@@ -39,6 +42,7 @@ class Compiled:
     mma: int = 0
     wgmma: int = 0
     fp64: int = 0
+    narrow: tuple[str, ...] = ()
     error: str = ""
 
 
@@ -102,7 +106,19 @@ def inspect(case: CompileCase, card: Card) -> Compiled:
         mma=len(re.findall(r"\bmma\.sync", ptx)),
         wgmma=ptx.count("wgmma.mma_async"),
         fp64=len(re.findall(r"\.f64\b", ptx)),
+        narrow=tuple(name for name in case.kernel.arg_names if "stride" in name and _narrow(name, kernel.asm)),
     )
+
+
+def _narrow(name: str, asm: dict[str, str]) -> bool:
+    """Whether Triton's first form of a kernel uses a value otherwise than to widen it, or to choose between it and another."""
+    for line in asm.get("ttir", "").splitlines():
+        made, _, use = line.rpartition(" = ")
+        if not re.search(rf"%{name}\b(?!:)", use) or "arith.extsi" in use:
+            continue
+        if not use.startswith("arith.select") or _narrow(made.strip().lstrip("%"), asm):
+            return True
+    return False
 
 
 def _resources(cubin: bytes) -> tuple[int, int]:
