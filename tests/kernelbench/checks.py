@@ -86,7 +86,12 @@ def check_topk(inputs: TopKInputs, want: torch.Tensor, got: torch.Tensor) -> Non
     numbers = torch.arange(rows * pages, device=got.device)
     back[inputs.page_table.reshape(-1).long()] = numbers
     assert (got >= 0).all(), f"{(got < 0).sum().item()} of {got.numel()} entries are no cache index"
-    place = back[got.long() // inputs.page_size]
+    # Looked at before it is one: an index past the end ends the process's use of the GPU, and with it all later shapes.
+    page = got.long() // inputs.page_size
+    assert (page < len(back)).all(), (
+        f"{(page >= len(back)).sum().item()} of {got.numel()} entries lie past the last page"
+    )
+    place = back[page]
     owner = torch.arange(rows, device=got.device)[:, None]
     assert torch.equal(place // pages, owner.expand_as(place)), "an index lies on a page of another row"
     index = place % pages * inputs.page_size + got.long() % inputs.page_size

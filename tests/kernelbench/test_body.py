@@ -103,6 +103,9 @@ def test_a_legal_entry_that_is_not_among_the_largest_does_not_count() -> None:
     place[1, 511] = place[1, 699]
     with pytest.raises(AssertionError, match="1 scores are not among the largest"):
         checks.check_topk(given, want, place[:, :512].int())
+    place[1, 511] = 1 << 30
+    with pytest.raises(AssertionError, match="1 of 1024 entries lie past the last page"):
+        checks.check_topk(given, want, place[:, :512].int())
 
 
 def test_time_passes_on_a_gpu_alone() -> None:
