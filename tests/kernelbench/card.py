@@ -24,6 +24,16 @@ def facts(device: torch.device) -> dict[str, Any]:
     return {"fingerprint": machine.fingerprint(device.index), "rates": rates.measure(device)}
 
 
+def lost(device: torch.device) -> bool:
+    """Whether a fault has ended this process's use of it: an illegal address or a failed assertion in some kernel, now or before."""
+    try:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    except RuntimeError:
+        return True
+    return False
+
+
 def watcher(device: torch.device) -> Watch:
     """Reads its clocks and throttling while it goes on replaying a trial."""
     return lambda busy: clock_watch.watch(busy, device.index)

@@ -2,7 +2,8 @@
 
 The kernels run for real, interpreted, and their outputs are checked for real; the times are made up, and say so. FAKE_CARD
 is JSON: ``slower`` {kernel: factor}, ``wrong`` (a kernel whose output is spoiled), ``lost`` (a shape's key that the suite
-no longer times), ``late`` (a kernel by whose first test all time is spent), ``mhz``, ``copy`` (bytes a second), ``seed`` of the noise.
+no longer times), ``gone`` (true: a test that fails takes the card with it), ``late`` (a kernel by whose first test all time is
+spent), ``mhz``, ``copy`` (bytes a second), ``seed`` of the noise.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ RATES = {"bytes": SETTINGS.get("copy", 4e12), "bf16": 7e14, "fp8": 1.4e15, "floo
 card.visible = lambda: True
 card.device = lambda: torch.device("cpu")
 card.facts = lambda device: {"fingerprint": FINGERPRINT, "rates": RATES}
+card.lost = lambda device: bool(SETTINGS.get("gone"))
 card.watcher = lambda device: lambda busy: clock_watch.State(SETTINGS.get("mhz", 1980), read_by="nobody", top_mhz=1980)
 
 # Peers that are installed here would be imported, which takes a minute, and cannot run.

@@ -24,6 +24,7 @@ def test_speed(
     facts: dict[str, Any],
     peer_seconds: float,
     benchmark: Any,
+    request: pytest.FixtureRequest,
 ) -> None:
     ours = implementation.name in MINE
     label = implementation.label or implementation.name
@@ -42,6 +43,13 @@ def test_speed(
         if benchmark.stats is not None:
             benchmark.stats.stats.data.clear()
         why = f"{type(fault).__name__}: {(str(fault).splitlines() or [''])[0][:160]}"
+        if cards.lost(card):
+            # Which kernel did it is not known, and whatever came next would be called wrong.
+            facts["faults"][f"{shape.key} {label}"] = why
+            request.session.shouldfail = why = (
+                f"the GPU is lost to this process since {shape.key} {label} or before: {why}"
+            )
+            pytest.fail(why, pytrace=False)
         if ours:
             facts["wrong"][shape.key] = f"{label}: {why}"
             raise

@@ -79,6 +79,19 @@ def test_a_wrong_kernel_fails_and_its_speed_is_not_stored(tmp_path: Path) -> Non
     assert (TOPK, "torch.topk") in [(row.shape.key, row.implementation) for row in stored.rows]
 
 
+def test_a_card_that_a_fault_took_from_the_process_ends_the_run_and_calls_no_kernel_wrong(tmp_path: Path) -> None:
+    done = script(tmp_path, wrong="topk", gone=True)
+    assert done.returncode == 1, done.stdout + done.stderr
+    stored = load(tmp_path / "kernelbench.json")
+    assert (set(stored.ours()), stored.wrong) == ({DECODE}, {})
+    assert f"could not be timed: {TOPK} ours: AssertionError" in done.stdout
+    assert f"NOT MEASURED: 1 of 2 shapes asked for: {TOPK}" in done.stdout
+    log = (tmp_path / "log.txt").read_text()
+    assert f"the GPU is lost to this process since {TOPK} ours or before" in log
+    assert re.search(r"^1 failed, 1 passed", log, re.MULTILINE), "what came after the fault was timed all the same"
+    assert {one.key: one.outcome.value for one in judge([stored], None)} == {DECODE: "NO_BASELINE", TOPK: "MISSING"}
+
+
 def test_a_part_of_the_share_says_that_it_is_one_and_a_share_above_the_roofline_is_in_its_file(tmp_path: Path) -> None:
     done = script(tmp_path, "--kernelbench-part=2/2", copy=2e8)
     assert done.returncode == 0, done.stdout + done.stderr
