@@ -126,4 +126,8 @@ several, {launches.EACH} samples of each of three points at a start (5 to 10 whe
 
 One start against one tells changes of about 5 % and more: an alarm then allows for {UNSTATED:.0%} between starts, and PASS, which must
 not fail every unchanged run, for {AGREE:.1%}, so that it excludes a loss of 1.5 % only where starts agree as well as that.
+
+Starts in one of two modes 12.5 % apart are beyond the promise: six starts of which the three recorded are in the faster mode and the
+three of the run in the slower look like a loss, one run in 64 at each point, and no judge of six starts can tell them from one. The
+other points' starts, where they differ, keep this one from most of those alarms.
 """
